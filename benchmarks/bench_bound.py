@@ -146,7 +146,7 @@ def cases_of(line: float) -> list[Case]:
 
 
 @dataclass(frozen=True)
-class Line:
+class LineRates:
     """`fetch_bytes_per_s`, `upload_bytes_per_s`: of one plain TCP stream, at speed; `rtt_s`: the quickest of several greetings."""
 
     fetch_bytes_per_s: float
@@ -154,7 +154,7 @@ class Line:
     rtt_s: float
 
 
-def line_between(lab: Host, node: Host) -> Line:
+def line_between(lab: Host, node: Host) -> LineRates:
     rates: list[float] = []
     acts: list[Callable[[socket.socket], object]] = [*[lambda peer: peer.recv(1)] * GREETINGS, pour, lambda peer: rates.append(taken(peer))]
     with lab.inside():
@@ -181,7 +181,7 @@ def line_between(lab: Host, node: Host) -> Line:
         with node.connect(lab.address, port) as up, contextlib.suppress(OSError):
             pour(up)
         serving.join()
-    return Line(fetch, rates[0], min(greetings))
+    return LineRates(fetch, rates[0], min(greetings))
 
 
 def pour(peer: socket.socket) -> None:
@@ -223,7 +223,7 @@ def cores_left() -> float:
     return min(float(CORES), CORES * CORES_S / (time.monotonic() - begun))
 
 
-def bound_of(workflow: Workflow, plan: Plan, jobs_s: Mapping[str, float], line: Line, disk: float, finals: Mapping[str, int]) -> Bound:
+def bound_of(workflow: Workflow, plan: Plan, jobs_s: Mapping[str, float], line: LineRates, disk: float, finals: Mapping[str, int]) -> Bound:
     """`jobs_s`: what each job took by its own clock."""
     node = Node(plan.jobs[0].node, plan.capacity_bytes, CORES, disk_bytes_per_s=disk, network_bytes_per_s=disk)
     link = OriginLink(ORIGIN, line.fetch_bytes_per_s, line.upload_bytes_per_s, line.rtt_s, measured=True)
@@ -315,7 +315,7 @@ class Bed:
         return sorted(pairs, key=lambda pair: pair.others)[:rounds], len(pairs) - rounds
 
 
-def pair_of(case: Case, run: RunClient, line: Line, disk: float, cores: float, command_s: float) -> Pair:
+def pair_of(case: Case, run: RunClient, line: LineRates, disk: float, cores: float, command_s: float) -> Pair:
     summary, history, workflow = run.summary(), run.history(), run.workflow()
     slower = CORES / cores if case.clock == "cpu_s" else 1.0
     jobs_s = {job: slower * own_clock(run, job, case.clock) for job in workflow.jobs}

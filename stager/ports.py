@@ -1,7 +1,7 @@
-"""The ports: what the house needs from outside, as Protocols. The contract is in the docstrings; adapters satisfy them, conformance suites
-check that they do.
+"""The ports: what the project needs from outside, as Protocols. The docstrings are the contract. Adapters satisfy it, and conformance
+suites check that they do.
 
-May know: the pure rooms. One rule: ports take values and return values; an adapter never sees the Machine.
+May know: the pure packages. One rule: ports take values and return values; an adapter never sees the Machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Body = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class OriginEntry:
     """One file or directory seen at an origin. `token` tells two contents at one path apart; `settled` is False when it was written less
     than 2 s ago.
     """
@@ -47,7 +47,7 @@ class LeftOut:
 class DirectoryListing(NamedTuple):
     """Both sorted by path."""
 
-    files: list[Entry]
+    files: list[OriginEntry]
     left_out: list[LeftOut]
 
 
@@ -65,7 +65,7 @@ class Probe:
 class OriginAccess(Protocol):
     """Metadata of origins, never bytes. Blocking; batched and parallel inside. `secrets` are held by the adapter, not passed around."""
 
-    def stat(self, origin: Origin, paths: Sequence[str]) -> list[Entry | Fault]:
+    def stat(self, origin: Origin, paths: Sequence[str]) -> list[OriginEntry | Fault]:
         """In the order asked, one answer a path. Raises only if the origin as a whole cannot be asked."""
 
     def list(self, origin: Origin, prefix: str, *, recursive: bool = True, limit: int = 1_000_000) -> DirectoryListing:

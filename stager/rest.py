@@ -66,7 +66,7 @@ class Options(Sent):
     output_origin: str | None = Field(default=None, max_length=4000)
 
 
-class Upload(Sent):
+class WorkflowText(Sent):
     """A workflow as text. `format`: what it is taken for, told by its content where nothing is said. `files`: the catalogs of a Pegasus
     workflow, by the names that lie beside it.
     """
@@ -78,13 +78,13 @@ class Upload(Sent):
     options: Options = Options()
 
 
-class Submission(Upload):
+class Submission(WorkflowText):
     """`env`: values of the variables that jobs name in `env_pass`; the service has none of its own to give."""
 
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,200}$")], str] = Field(default={}, max_length=1000)
 
 
-class EngineSubmission(Upload):
+class EngineSubmission(WorkflowText):
     """A native workflow that names the `engine` by which its jobs are run. `part_of`: what the engine calls that of which this run is a
     part; lists tell such runs in one line.
     """
@@ -118,7 +118,7 @@ class EndQuestion(Sent):
     message: Annotated[str, Field(max_length=MESSAGE_MAX)] = ""
 
 
-class EstimateQuestion(Upload):
+class EstimateQuestion(WorkflowText):
     """`topology`: text as in docs/formats/topology.md. `io_nodes`: so many, each asked about; 0: none."""
 
     topology: str | None = None

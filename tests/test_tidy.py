@@ -1,4 +1,4 @@
-"""Style is a test: the floors of the house, purity, sizes, dead modules, banned words. The rules are in tests/tidy_rules.py.
+"""Style is a test: the layers of the project, purity, sizes, dead modules, banned words. The rules are in tests/tidy_rules.py.
 
 One rule: no exception without a reason written beside it.
 """
@@ -97,8 +97,8 @@ def test_everything_parses() -> None:
     assert_none(broken)
 
 
-def test_floors() -> None:
-    for_each = (rules.floor_findings(parsed(path), module_name(path), is_package(path)) for path in python_files("stager/"))
+def test_layers() -> None:
+    for_each = (rules.layer_findings(parsed(path), module_name(path), is_package(path)) for path in python_files("stager/"))
     assert_none(chain.from_iterable(for_each))
 
 
@@ -114,7 +114,7 @@ def test_what_runs_on_compute_nodes_runs_on_their_python() -> None:
         ast.parse(text_of(path), path, feature_version=version)
 
 
-def test_pure_rooms_are_pure() -> None:
+def test_pure_packages_are_pure() -> None:
     assert_none(chain.from_iterable(rules.purity_findings(parsed(path), module_name(path)) for path in python_files("stager/")))
 
 
@@ -225,8 +225,8 @@ def test_the_architecture_names_every_file_of_the_machine_and_every_crate() -> N
 Check = Callable[[str], Iterator[str]]
 
 
-def floors(module: str) -> Check:
-    return lambda source: rules.floor_findings(ast.parse(source), module)
+def layers(module: str) -> Check:
+    return lambda source: rules.layer_findings(ast.parse(source), module)
 
 
 def purity(module: str) -> Check:
@@ -282,27 +282,27 @@ def rust_function_of(lines: int) -> str:
 
 
 CASES: list[tuple[str, Check, str, str]] = [
-    ("up a floor", floors("stager.model.files"), "from stager.planning import plan", "from stager.model import ids"),
-    ("up two floors, plain import", floors("stager.planning.plan"), "import stager.ports", "import stager.model.files"),
+    ("up a layer", layers("stager.model.files"), "from stager.planning import plan", "from stager.model import ids"),
+    ("up two layers, plain import", layers("stager.planning.plan"), "import stager.ports", "import stager.model.files"),
     (
         "inside a function",
-        floors("stager.scheduler.machine"),
+        layers("stager.scheduler.machine"),
         "def f():\n    from stager.driver import drive",
         "def f():\n    from stager.planning.plan import Plan",
     ),
-    ("a neighbour", floors("stager.adapters.journal"), "from stager.readers.native import read", "from stager.ports import Journal"),
+    ("a neighbour", layers("stager.adapters.journal"), "from stager.readers.native import read", "from stager.ports import Journal"),
     (
-        "a neighbour on the fifth floor",
-        floors("stager.sim.world"),
+        "a neighbour in the sixth layer",
+        layers("stager.sim.world"),
         "from stager.runtime.world import LiveWorld",
         "from stager.adapters import journal",
     ),
-    ("relative, out of the room", floors("stager.model.files"), "from ..planning import plan", "from . import ids"),
-    ("the client beside the adapters", floors("stager.client"), "import stager.adapters.ionode", "from stager import wire"),
-    ("the worker is small", floors("stager.worker.run"), "from stager.ports import World", "from stager.wire import Spec"),
-    ("the worker from below", floors("stager.driver"), "from stager.worker.run import run", "from stager.ports import World"),
-    ("an unknown room", floors("stager.attic.box"), "x = 1", ""),
-    ("an unknown room imported", floors("stager.cli.main"), "import stager.attic", "import stager.service.app"),
+    ("relative, out of the package", layers("stager.model.files"), "from ..planning import plan", "from . import ids"),
+    ("the client beside the adapters", layers("stager.client"), "import stager.adapters.ionode", "from stager import wire"),
+    ("the worker is small", layers("stager.worker.run"), "from stager.ports import World", "from stager.wire import Spec"),
+    ("the worker from below", layers("stager.driver"), "from stager.worker.run import run", "from stager.ports import World"),
+    ("an unknown package", layers("stager.attic.box"), "x = 1", ""),
+    ("an unknown package imported", layers("stager.cli.main"), "import stager.attic", "import stager.service.app"),
     ("a plugin past the client", plugin, "from stager.model import ids", "from stager.client import Client"),
     ("a plugin past the errors", plugin, "import stager.model.workflow", "from stager.model.errors import Denied"),
     ("a plugin beside the bodies", plugin, "from stager import ports", "from stager import rest, wire"),
@@ -311,7 +311,7 @@ CASES: list[tuple[str, Check, str, str]] = [
     ("clock from datetime", purity("stager.model.x"), "from datetime import datetime", "from dataclasses import dataclass"),
     ("chance", purity("stager.planning.plan"), "import random", "import math"),
     ("files", purity("stager.planning.plan"), "from pathlib import Path", "from collections import deque"),
-    ("environment in a pure room", purity("stager.planning.plan"), "import os", "import re"),
+    ("environment in a pure package", purity("stager.planning.plan"), "import os", "import re"),
     ("open", purity("stager.model.x"), "open('x')", "x.open('x')"),
     ("hash", purity("stager.scheduler.x"), "k = hash('x')", "k = digest('x')"),
     ("order of a set", purity("stager.scheduler.x"), "for x in set(y): pass", "for x in sorted(set(y)): pass"),

@@ -1,4 +1,4 @@
-"""The rules of the house, as functions from source text to findings. tests/test_tidy.py applies them and shows that each of them fires.
+"""The rules of the project, as functions from source text to findings. tests/test_tidy.py applies them and shows that each of them fires.
 
 May know: ast and the layout of design and docs/decisions. One rule: a finding says where, what, and what to do instead.
 """
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Set
 
 FUNCTION_LINES_MAX, FILE_LINES_MAX, METHODS_MAX = 60, 500, 20
 
-# The ground floor first. Rooms that share a line may not import each other, those in SOCIABLE may.
-FLOORS: tuple[tuple[str, ...], ...] = (
+# The lowest layer first. Packages that share a line may not import each other, those in SOCIABLE may.
+LAYERS: tuple[tuple[str, ...], ...] = (
     ("model",),
     ("planning",),
     ("scheduler",),
@@ -26,14 +26,14 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("cli",),
 )
 SOCIABLE = frozenset({"ports", "driver", "tasks", "wire", "rest"})
-FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-# What runs on a compute node stands apart: small, with little below it, started from the fourth floor up.
+LAYER_OF = {package: number for number, packages in enumerate(LAYERS) for package in packages}
+# What runs on a compute node stands apart: small, with little below it, started from the fifth layer up.
 WORKER_MAY_IMPORT, WORKER_SEEN_FROM = frozenset({"worker", "model", "wire"}), 4
 
 # The client, what it speaks, and the errors that it raises; the file system is a client too.
 PLUGINS_MAY_IMPORT = ("stager.client.", "stager.fs.", "stager.rest.", "stager.wire.", "stager.model.errors.")
 
-PURE_ROOMS = frozenset({"model", "planning", "scheduler"})
+PURE_PACKAGES = frozenset({"model", "planning", "scheduler"})
 PURE_MODULES = frozenset(
     """__future__ abc base64 bisect binascii collections contextlib copy dataclasses difflib enum fnmatch fractions functools hashlib
     heapq itertools json math msgspec numbers operator re statistics string struct textwrap types typing zlib stager""".split()
@@ -54,8 +54,8 @@ BANNED_NAMES = frozenset({"util", "utils", "helper", "helpers", "common", "base"
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
 
 
-def room_of(module: str) -> str:
-    """`stager.planning.plan` -> `planning`; the package itself is no room."""
+def package_of(module: str) -> str:
+    """`stager.planning.plan` -> `planning`; `stager` itself is none."""
     return module.split(".")[1] if "." in module else ""
 
 
@@ -71,27 +71,27 @@ def imported_modules(tree: ast.AST, module: str, is_package: bool = False) -> It
             yield from ((node.lineno, f"{source}.{alias.name}") for alias in node.names)
 
 
-def floor_findings(tree: ast.AST, module: str, is_package: bool = False) -> Iterator[str]:
-    mine = room_of(module)
-    if mine and mine != "worker" and mine not in FLOOR_OF:
-        yield f"{module}: no floor for the room {mine!r}; add it to FLOORS where the design puts it"
+def layer_findings(tree: ast.AST, module: str, is_package: bool = False) -> Iterator[str]:
+    mine = package_of(module)
+    if mine and mine != "worker" and mine not in LAYER_OF:
+        yield f"{module}: no layer for the package {mine!r}; add it to LAYERS where the design puts it"
         return
     for line, name in imported_modules(tree, module, is_package):
-        theirs = room_of(name) if name.startswith("stager.") else ""
+        theirs = package_of(name) if name.startswith("stager.") else ""
         if theirs in ("", mine, "__version__") or not mine:
             continue
         if not may_import(mine, theirs):
-            yield f"{module}:{line}: {mine} may not import {theirs}: import only from floors below, never from neighbours"
+            yield f"{module}:{line}: {mine} may not import {theirs}: import only from layers below, never from neighbours"
 
 
 def may_import(mine: str, theirs: str) -> bool:
     if mine == "worker":
         return theirs in WORKER_MAY_IMPORT
     if theirs == "worker":
-        return FLOOR_OF[mine] >= WORKER_SEEN_FROM
-    if theirs not in FLOOR_OF:
+        return LAYER_OF[mine] >= WORKER_SEEN_FROM
+    if theirs not in LAYER_OF:
         return False
-    return FLOOR_OF[theirs] < FLOOR_OF[mine] or {mine, theirs} <= SOCIABLE
+    return LAYER_OF[theirs] < LAYER_OF[mine] or {mine, theirs} <= SOCIABLE
 
 
 def plugin_findings(tree: ast.AST, where: str) -> Iterator[str]:
@@ -102,14 +102,14 @@ def plugin_findings(tree: ast.AST, where: str) -> Iterator[str]:
 
 
 def purity_findings(tree: ast.AST, module: str) -> Iterator[str]:
-    if room_of(module) not in PURE_ROOMS:
+    if package_of(module) not in PURE_PACKAGES:
         return
     for line, name in imported_modules(tree, module):
         if name.split(".")[0] not in PURE_MODULES:
-            yield f"{module}:{line}: {name} in a pure room; let the fact arrive on an event, or the effect leave as a command"
+            yield f"{module}:{line}: {name} in a pure package; let the fact arrive on an event, or the effect leave as a command"
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
-            yield f"{module}:{node.lineno}: {node.func.id}() in a pure room"
+            yield f"{module}:{node.lineno}: {node.func.id}() in a pure package"
         if isinstance(node, (ast.For, ast.comprehension)) and makes_set(node.iter):
             yield f"{module}:{node.iter.lineno}: the order of a set differs from process to process; sort it, or use dict.fromkeys"
 
@@ -203,7 +203,9 @@ def dead_modules(sources: Mapping[str, ast.AST], entry_points: Set[str], package
         wanted = {name for _, name in imported_modules(tree, module, module in packages)}
         texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
         wanted |= {text.split(":")[0] for text in texts if text.split(".")[0] in roots}
-        wanted |= {room + text.replace("-", "_") for room in texts if room.startswith("stager.") and room.endswith(".") for text in texts}
+        wanted |= {
+            prefix + text.replace("-", "_") for prefix in texts if prefix.startswith("stager.") and prefix.endswith(".") for text in texts
+        }
         for name in wanted:
             parents = {name, name.rpartition(".")[0]}
             alive |= parents - {module}

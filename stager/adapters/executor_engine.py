@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Container
 
 from stager.adapters.executor_local import Ending, LocalExecutor, Surroundings, outputs_of
-from stager.planning.plan import Access as PlannedAccess
+from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
-from stager.worker import Access, AttemptInput, AttemptSpec, Called, Place, Worker
+from stager.worker import AttemptInput, AttemptSpec, Called, InputAccess, Place, Worker
 from stager.worker.called import KILLED
 
 
@@ -49,14 +49,14 @@ def called_spec(command: cmd.StartAttempt, surroundings: Surroundings) -> Attemp
     """What is only held is read on its node. There is no program of stager's: the engine's name stands for it."""
     workflow = surroundings.workflow(command.run)
     job = workflow.jobs[command.job]
-    copied = [entry for entry in command.inputs if entry.access is PlannedAccess.COPY]
+    copied = [entry for entry in command.inputs if entry.access is Access.COPY]
     return AttemptSpec(
         attempt_id=command.attempt,
         run_id=command.run,
         job_id=job.id,
         number=command.number,
         argv=(workflow.engine,),
-        inputs=tuple(AttemptInput(entry.file, entry.generation, entry.path, Access.COPY) for entry in copied),
+        inputs=tuple(AttemptInput(entry.file, entry.generation, entry.path, InputAccess.COPY) for entry in copied),
         outputs=outputs_of(command, job, workflow),
         reservation_id=command.attempt,
         reserve_bytes=command.reserve_bytes,

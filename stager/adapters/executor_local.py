@@ -20,21 +20,21 @@ from stager.adapters.executor_kept import Keeper
 from stager.model.errors import Fault, StagerError
 from stager.model.ids import produced_file_id
 from stager.model.workflow import Job, Workflow
-from stager.planning.plan import Access as PlannedAccess
+from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.tasks import Tasks
 from stager.worker import (
-    Access,
     AttemptInput,
     AttemptOutput,
     AttemptResult,
     AttemptSpec,
     AttemptWaiting,
     DirectInput,
+    InputAccess,
+    KeptSandboxes,
     Outcome,
     Place,
-    Shelf,
     Sight,
     Worker,
 )
@@ -72,11 +72,13 @@ class Surroundings(executor_kept.Surroundings, Protocol):
 class LocalExecutor:
     """On the event loop's thread."""
 
-    def __init__(self, worker: Worker, put: Callable[..., None], surroundings: Surroundings, shelf: Shelf | None = None) -> None:
-        """`shelf`: where sandboxes of jobs that failed are kept; None: none is."""
+    def __init__(
+        self, worker: Worker, put: Callable[..., None], surroundings: Surroundings, kept_sandboxes: KeptSandboxes | None = None
+    ) -> None:
+        """`kept_sandboxes`: where sandboxes of jobs that failed are kept; None: none is."""
         self.worker, self.put, self.surroundings = worker, put, surroundings
         self.tasks = Tasks()
-        self.keeper = Keeper(shelf, surroundings, self.tasks) if shelf is not None else None
+        self.keeper = Keeper(kept_sandboxes, surroundings, self.tasks) if kept_sandboxes is not None else None
         self.started: dict[str, cmd.StartAttempt] = {}
         self.waiting: dict[str, int] = {}
         self.granted: dict[str, int] = {}
@@ -208,7 +210,7 @@ class LocalExecutor:
 
     async def _first(self, command: cmd.StartAttempt) -> Ending:
         origins: dict[str, str] = {}
-        direct = {entry.origin: entry.origin_path for entry in command.inputs if entry.access is PlannedAccess.DIRECT}
+        direct = {entry.origin: entry.origin_path for entry in command.inputs if entry.access is Access.DIRECT}
         if direct and not self.was_begun(command.attempt):
             killed = await self._mount(command, direct, origins)
             if killed is not None:
@@ -239,7 +241,7 @@ class LocalExecutor:
 
     async def _again(self, command: cmd.StartAttempt) -> Ending:
         """One that was still waiting for a mount never began."""
-        direct = any(entry.access is PlannedAccess.DIRECT for entry in command.inputs)
+        direct = any(entry.access is Access.DIRECT for entry in command.inputs)
         if direct and not self.was_begun(command.attempt):
             return await self._first(command)
         return await self.worker.adopt(command.attempt)
@@ -265,14 +267,14 @@ def attempt_spec(
         argv=job.command,
         env=env,
         inputs=tuple(
-            AttemptInput(entry.file, entry.generation, entry.path, Access(entry.access.value))
+            AttemptInput(entry.file, entry.generation, entry.path, InputAccess(entry.access.value))
             for entry in command.inputs
-            if entry.access is not PlannedAccess.DIRECT
+            if entry.access is not Access.DIRECT
         ),
         direct=tuple(
             DirectInput(entry.path, origins[entry.origin], entry.origin_path, entry.size_bytes, entry.token)
             for entry in command.inputs
-            if entry.access is PlannedAccess.DIRECT and entry.origin in origins
+            if entry.access is Access.DIRECT and entry.origin in origins
         ),
         outputs=outputs_of(command, job, workflow),
         reservation_id=command.attempt,

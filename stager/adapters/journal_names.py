@@ -1,4 +1,4 @@
-"""What journals of formats 1 and 2 called things that have other names now.
+"""What journals of formats 1 to 3 called things that have other names now.
 
 May know: batches as plain values. One rule: names alone change, so that a replay of an upgraded batch makes what the batch made before.
 """
@@ -13,7 +13,7 @@ import msgspec
 
 from stager.planning.old_names import plan_with_present_names
 
-COMMANDS = {"Hasten": "Reprioritize", "FetchInstead": "FallBackToFetch"}
+COMMANDS = {"Hasten": "Reprioritize", "FetchInstead": "FallBackToFetch", "Gather": "AssembleStripes"}
 PURPOSES = {"spare": "extra_copy"}
 # Events that bring a plan.
 WITH_PLANS = ("RunSubmitted", "RunResumed")
@@ -39,10 +39,17 @@ def batch_with_present_names(body: bytes) -> bytes:
 def event_with_present_names(name: str, event: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if name in WITH_PLANS and event.get("plan") is not None:
         event = event | {"plan": plan_with_present_names(event["plan"])}
-    return name, event
+    return name, renamed(event, "can_gather", "can_assemble")
 
 
 def command_with_present_names(name: str, command: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if "purpose" in command:
         command = command | {"purpose": PURPOSES.get(command["purpose"], command["purpose"])}
+    if command.get("stripe") is not None:
+        command = command | {"stripe": renamed(command["stripe"], "gather", "assembly")}
     return COMMANDS.get(name, name), command
+
+
+def renamed(fields: dict[str, Any], past: str, present: str) -> dict[str, Any]:
+    """Its place among the fields is kept."""
+    return {present if name == past else name: value for name, value in fields.items()}

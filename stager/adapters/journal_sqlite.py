@@ -28,7 +28,7 @@ from stager.scheduler.commands import Command
 from stager.scheduler.events import Event
 
 log = logging.getLogger(__name__)
-FORMAT = 3
+FORMAT = 4
 PACK_OVER_BYTES = 4096
 SNAPSHOT_TABLE = """
 CREATE TABLE snapshot (
@@ -45,7 +45,11 @@ CREATE TABLE batches (
 """
 
 # From each older format to the next: statements run in one transaction, after a copy of the file was made.
-UPGRADES: dict[int, Callable[[sqlite3.Connection], object]] = {1: lambda db: db.execute(SNAPSHOT_TABLE), 2: give_present_names}
+UPGRADES: dict[int, Callable[[sqlite3.Connection], object]] = {
+    1: lambda db: db.execute(SNAPSHOT_TABLE),
+    2: give_present_names,
+    3: give_present_names,
+}
 
 
 class Codec:

@@ -15,7 +15,7 @@ from stager.adapters.binary import find_ionode
 from stager.adapters.origin_config import resolve
 from stager.model.errors import Fault, InvalidInput, Transient, error_from
 from stager.model.workflow import Origin
-from stager.ports import DirectoryListing, Entry, LeftOut, Probe
+from stager.ports import DirectoryListing, LeftOut, OriginEntry, Probe
 from stager.wire.node import NodeError
 
 CALL_DEADLINE_S = 600.0
@@ -35,7 +35,7 @@ class IonodeOriginAccess:
             self.configs[origin] = resolve(origin, self.environ)
         return self.configs[origin]
 
-    def stat(self, origin: Origin, paths: Sequence[str]) -> list[Entry | Fault]:
+    def stat(self, origin: Origin, paths: Sequence[str]) -> list[OriginEntry | Fault]:
         if not paths:
             return []
         answer = self._ask("stat", origin, {"paths": list(paths)})
@@ -74,8 +74,8 @@ class IonodeOriginAccess:
         return answer
 
 
-def entry_of(entry: Mapping[str, Any]) -> Entry:
-    return Entry(entry["path"], entry["size_bytes"], entry["token"], entry["kind"], entry["settled"], entry.get("mtime_ns"))
+def entry_of(entry: Mapping[str, Any]) -> OriginEntry:
+    return OriginEntry(entry["path"], entry["size_bytes"], entry["token"], entry["kind"], entry["settled"], entry.get("mtime_ns"))
 
 
 def fault_of(entry: Mapping[str, Any]) -> Fault:

@@ -99,7 +99,7 @@ class RunRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RunGroup:
     """The runs of one tenant that are part of one thing, in one. `runs`: all there are, for each is in the list of parts. What else is said
     of them is of the newest under each name: one before it was begun anew. `open`: of these, what has not ended; the others are added up.
     """
@@ -213,7 +213,7 @@ class RunRecords:
         rows = self.db.execute(f"SELECT {COLUMNS} FROM runs WHERE {' AND '.join(where)} {order}", (*values, limit))
         return [record_of(row) for row in rows]
 
-    def line(self, tenant: str, part_of: str) -> Line:
+    def line(self, tenant: str, part_of: str) -> RunGroup:
         newest = (
             f"(SELECT {COLUMNS}, count(*) AS runs, max(submitted_at) FROM runs"
             " WHERE NOT removed AND tenant = ?1 AND part_of = ?2 AND part_of <> '' GROUP BY workflow)"
@@ -224,7 +224,7 @@ class RunRecords:
         rows = self.db.execute(sums, (tenant, part_of)).fetchall()
         ended = [row for row in rows if not row[1]]
         records = self.db.execute(f"SELECT {COLUMNS} FROM {newest} WHERE finished_at IS NULL", (tenant, part_of))
-        return Line(
+        return RunGroup(
             runs=sum(row[2] for row in rows),
             states=frozenset(row[0] for row in ended),
             jobs_total=sum(row[3] for row in ended),

@@ -22,7 +22,7 @@ Example:
 )
 @click.argument("runs", nargs=-1, type=RunName())
 @click.option("--cache", is_flag=True, help="also drop cached inputs and finals that no unfinished run needs")
-@click.option("--runs", "records", is_flag=True, help="also forget all runs that are over for good: their ledgers, reports and stories")
+@click.option("--runs", "records", is_flag=True, help="also forget all runs that are over for good: their ledgers, reports and timelines")
 @click.option("--dry-run", is_flag=True, help="say what would go, remove nothing")
 @state_dir_option
 @json_option

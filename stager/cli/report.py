@@ -23,7 +23,7 @@ from stager.model.units import format_duration, format_size
 from stager.planning.plan import Plan
 from stager.readers.topology import read_topology
 from stager.service.choices_json import link_notes
-from stager.service.comparison import Line, cluster_of, compare, estimate_of
+from stager.service.comparison import ComparisonRow, cluster_of, compare, estimate_of
 from stager.service.time_spent import Share, TimeSpent, time_spent
 
 TIME_SPENT = "where the time went"
@@ -93,7 +93,7 @@ def notes_of(cluster: Cluster, plan: Plan, paid: ClusterPrices, table: PriceTabl
     return [*notes, *missing_notes(paid)]
 
 
-def held_notes(plan: Plan, lines: list[Line]) -> list[str]:
+def held_notes(plan: Plan, lines: list[ComparisonRow]) -> list[str]:
     """Whether the run ended when the plan said that nine of ten would."""
     held = range_json(plan, lines)
     if held is None:
@@ -101,7 +101,7 @@ def held_notes(plan: Plan, lines: list[Line]) -> list[str]:
     return [f"the plan said {range_text(plan)}: this run ended {'within that' if held['held'] else 'outside it'}"]
 
 
-def range_json(plan: Plan, lines: list[Line]) -> dict[str, Any] | None:
+def range_json(plan: Plan, lines: list[ComparisonRow]) -> dict[str, Any] | None:
     took_s = next(line.actual for line in lines if line.name == "makespan")
     if plan.makespan_least_s is None or plan.makespan_most_s is None or took_s is None:
         return None
@@ -115,7 +115,7 @@ def hits_note(belady: float | None, best: float | None) -> str:
     return f"a cache that knows the future would hit {share(belady)} by Belady's rule, and none more than {share(best)}"
 
 
-def cells(line: Line) -> tuple[str, str, str]:
+def cells(line: ComparisonRow) -> tuple[str, str, str]:
     off = line.off
     return (
         value(line.kind, line.estimated),
@@ -204,7 +204,7 @@ def spent_json(spent: TimeSpent) -> dict[str, Any]:
     }
 
 
-def report_json(summary: wire.RunSummary, history: wire.RunHistory, lines: list[Line], table: PriceTable) -> dict[str, Any]:
+def report_json(summary: wire.RunSummary, history: wire.RunHistory, lines: list[ComparisonRow], table: PriceTable) -> dict[str, Any]:
     return {
         "run": summary.run,
         "outcome": summary.outcome,

@@ -20,7 +20,7 @@ from stager.client import RunClient
 from stager.model.errors import Refused
 from stager.readers.shells import find_bash
 from stager.service.settings import state_dir_of
-from stager.worker import Shelf
+from stager.worker import KeptSandboxes
 
 COMMAND_SHOWN = 400
 MISSING_SHOWN = 5
@@ -32,10 +32,10 @@ class KeptJob(ParamType):
     name = "job"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        shelf = Shelf(state_dir_of(ctx.params.get("state_dir")), 0)
-        shelf.load()
+        kept_sandboxes = KeptSandboxes(state_dir_of(ctx.params.get("state_dir")), 0)
+        kept_sandboxes.load()
         run = ctx.params.get("run") or ""
-        return [CompletionItem(job) for of_run, job in sorted(shelf.kept) if of_run.startswith(run) and job.startswith(incomplete)]
+        return [CompletionItem(job) for of_run, job in sorted(kept_sandboxes.kept) if of_run.startswith(run) and job.startswith(incomplete)]
 
 
 @click.command(

@@ -72,11 +72,11 @@ def run_of_key(key: str) -> Call[rest.RunPage]:
     return Call("GET", "/runs", rest.RunPage, {"key": key})
 
 
-def validate(upload: rest.Upload) -> Call[rest.Validated]:
+def validate(upload: rest.WorkflowText) -> Call[rest.Validated]:
     return Call("POST", "/validate", rest.Validated, body=upload)
 
 
-def plan(upload: rest.Upload) -> Call[rest.Planned]:
+def plan(upload: rest.WorkflowText) -> Call[rest.Planned]:
     return Call("POST", "/plan", rest.Planned, body=upload)
 
 

@@ -72,10 +72,10 @@ class RestClient:
         """Of the engine that runs the jobs of this run. `patience_s`: how long a service that does not answer is waited for."""
         return EngineRun(self, run, patience_s)
 
-    def validate(self, upload: rest.Upload) -> rest.Validated:
+    def validate(self, upload: rest.WorkflowText) -> rest.Validated:
         return self.send(calls.validate(upload))
 
-    def plan(self, upload: rest.Upload) -> rest.Planned:
+    def plan(self, upload: rest.WorkflowText) -> rest.Planned:
         return self.send(calls.plan(upload))
 
     def estimate(self, question: rest.EstimateQuestion) -> rest.Estimated:

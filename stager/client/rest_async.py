@@ -71,10 +71,10 @@ class AsyncRestClient:
         """Of the engine that runs the jobs of this run. `patience_s`: how long a service that does not answer is waited for."""
         return AsyncEngineRun(self, run, patience_s)
 
-    async def validate(self, upload: rest.Upload) -> rest.Validated:
+    async def validate(self, upload: rest.WorkflowText) -> rest.Validated:
         return await self.send(calls.validate(upload))
 
-    async def plan(self, upload: rest.Upload) -> rest.Planned:
+    async def plan(self, upload: rest.WorkflowText) -> rest.Planned:
         return await self.send(calls.plan(upload))
 
     async def estimate(self, question: rest.EstimateQuestion) -> rest.Estimated:

@@ -71,7 +71,7 @@ class Forks:
 FORKS = Forks()
 
 
-class Access:
+class ServiceAccess:
     """Of one service, as one token's tenant. Asked on any thread."""
 
     def __init__(self, server: str, token: str) -> None:

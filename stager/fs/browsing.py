@@ -19,7 +19,7 @@ import obstore
 from fsspec.asyn import AsyncFileSystem
 from obstore.store import S3Store
 
-from stager.fs.access import Access
+from stager.fs.access import ServiceAccess
 from stager.fs.failures import NO_NAME, Broken, KeyGone, Unreachable, as_of_files, is_name, refuse_name
 from stager.fs.listing import Page
 
@@ -36,7 +36,7 @@ class Looking(AsyncFileSystem):
 
     protocol = "stager"
     root_marker = ""
-    access: Access
+    access: ServiceAccess
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:

@@ -22,7 +22,7 @@ from fsspec.asyn import sync
 from fsspec.callbacks import DEFAULT_CALLBACK
 from obstore.store import S3Store
 
-from stager.fs.access import Access
+from stager.fs.access import ServiceAccess
 from stager.fs.browsing import Looking
 from stager.fs.failures import BehindTheEnd, Broken, Unsent
 from stager.fs.files import Reading, Writing
@@ -45,7 +45,7 @@ class StagerFileSystem(Looking):
 
     def __init__(self, server: str | None = None, token: str | None = None, token_file: str | None = None, **more: Any) -> None:
         super().__init__(**more)
-        self.access = Access(*server_and_token(server, token, token_file))
+        self.access = ServiceAccess(*server_and_token(server, token, token_file))
 
     async def _to_write(self, path: str) -> tuple[S3Store, str]:
         place = await self._place(path)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from stager.model.robust import Line
+from stager.model.robust import FittedLine
 
 # Names that differ only in these are files of one kind: numbers, and hexadecimal digests with a digit in them.
 VARYING = re.compile(r"(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{8,}|[0-9]+")
@@ -36,7 +36,7 @@ class Quantity:
     high: float
     spread: float | None = None
     samples: int = 1
-    line: Line | None = None
+    line: FittedLine | None = None
     high_factor: float = 1.0
     imported: bool = False
     each: float | None = None

@@ -19,5 +19,5 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """Events and commands take their fields by name (`kw_only=True`), what is only a part of one, or of a plan, by place too."""
 
 
-class Entry(msgspec.Struct, gc=False):
+class StateEntry(msgspec.Struct, gc=False):
     """An empty list or table as a default is each entry's own."""

@@ -57,7 +57,7 @@ def spread_factor(values: Sequence[float], expected: Sequence[float], weights: S
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FittedLine:
     """`intercept + slope * x`, for x as they were seen: from `low` to `high`."""
 
     intercept: float
@@ -71,7 +71,7 @@ class Line:
         return max(0.0, self.intercept + self.slope * inside)
 
 
-def line_through(xs: Sequence[float], ys: Sequence[float], weights: Sequence[float]) -> Line | None:
+def line_through(xs: Sequence[float], ys: Sequence[float], weights: Sequence[float]) -> FittedLine | None:
     """Theil-Sen: the median of the slopes of all pairs (Theil 1950, Sen 1968), each weighing by its points and by how far apart they are
     (Jaeckel 1972), and the median of what is left as intercept. Right while fewer than about 29 % of the points are wrong.
 
@@ -86,10 +86,10 @@ def line_through(xs: Sequence[float], ys: Sequence[float], weights: Sequence[flo
     if slope <= 0:
         return None
     intercept = median([y - slope * x for x, y, _ in points], [weight for _, _, weight in points])
-    return Line(intercept, slope, min(xs), max(xs))
+    return FittedLine(intercept, slope, min(xs), max(xs))
 
 
-def better_line(xs: Sequence[float], ys: Sequence[float], weights: Sequence[float]) -> Line | None:
+def better_line(xs: Sequence[float], ys: Sequence[float], weights: Sequence[float]) -> FittedLine | None:
     """The line, where it clearly says more than the median does: enough points and different sizes, and at most LINE_GAIN of the remainder
     (its REMAINDER_SHARE quantile, by weight).
     """

@@ -86,7 +86,7 @@ def transport_line(planned: FilePlan, way: Way) -> str:
     if planned.transport is Transport.STRIPE:
         took = format_duration(striped_s(size_bytes, stripes, way))
         return (
-            f"transport: {stripes} stripes: about {took} over the lines of {stripes} nodes, gathered inside while they come, "
+            f"transport: {stripes} stripes: about {took} over the lines of {stripes} nodes, assembled inside while they come, "
             f"against {alone}; the link gives {format_size(way.link)}/s"
         )
     most = stripes_max(size_bytes, way)

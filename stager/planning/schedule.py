@@ -13,10 +13,10 @@ from typing import NamedTuple
 from stager.model.topology import OriginLink, Topology
 from stager.model.workflow import Workflow
 from stager.planning.holders import Copying, Holders, OnlyHolder
-from stager.planning.line import Line, rooms_of
 from stager.planning.links import is_read_back
 from stager.planning.order import places
 from stager.planning.plan import Access
+from stager.planning.ready_queue import ReadyQueue, spaces_of
 from stager.planning.shape import Shape
 
 
@@ -54,7 +54,7 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
     """
     count, now_s = len(order), 0.0
     arrival = arrivals(workflow, shape, order, topology)
-    line = Line(shape, places(order), arrival)
+    line = ReadyQueue(shape, places(order), arrival)
     sites = Sites(shape, topology)
     plan = Schedule([0] * count, [0.0] * count, [0.0] * count, [], 0.0, [None] * count)
     while line.coming or line.ready:
@@ -87,12 +87,12 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
 class Sites:
     """The nodes while a schedule is made: when their cores and their room are free, and what they hold."""
 
-    __slots__ = ("_cores", "_nodes", "_rooms", "_shape", "holders")
+    __slots__ = ("_cores", "_nodes", "_spaces", "_shape", "holders")
 
     def __init__(self, shape: Shape, topology: Topology) -> None:
         self._shape, self._nodes = shape, topology.nodes
         self._cores = [[0.0] * max(1, node.cores) for node in topology.nodes]
-        self._rooms = rooms_of(shape, [node.capacity_bytes for node in topology.nodes])
+        self._spaces = spaces_of(shape, [node.capacity_bytes for node in topology.nodes])
         self.holders = Holders(shape.likely, topology) if len(topology.nodes) > 1 else OnlyHolder(shape.likely)
 
     def next_free_s(self) -> float:
@@ -101,9 +101,9 @@ class Sites:
 
     def wait_for_space(self, offer: Offer, now_s: float) -> bool:
         """Whether nobody knows yet who will have the room that it needs there."""
-        if not self._rooms or offer.start_s <= now_s:
+        if not self._spaces or offer.start_s <= now_s:
             return False
-        return self._rooms[offer.node].earliest_s(offer.needed_bytes, now_s) > now_s
+        return self._spaces[offer.node].earliest_s(offer.needed_bytes, now_s) > now_s
 
     def offers(self, job: int, now_s: float) -> list[Offer]:
         shape, offers = self._shape, []
@@ -111,8 +111,8 @@ class Sites:
         for index, cores in enumerate(self._cores):
             copying, there = self.holders.brought(inputs, index)
             ready, needed = max(now_s, there), 0
-            if self._rooms:
-                room = self._rooms[index]
+            if self._spaces:
+                room = self._spaces[index]
                 needed = room.needed(shape, job, now_s)
                 ready = max(ready, room.earliest_s(needed, now_s))
             start = earliest(cores, min(shape.cores[job], len(cores)), ready)
@@ -123,8 +123,8 @@ class Sites:
         shape, index = self._shape, offer.node
         cores = self._cores[index]
         occupy(cores, min(shape.cores[job], len(cores)), offer.start_s, offer.finish_s)
-        if self._rooms:
-            self._rooms[index].take(shape, job, offer.needed_bytes, offer.finish_s)
+        if self._spaces:
+            self._spaces[index].take(shape, job, offer.needed_bytes, offer.finish_s)
         self.holders.take(offer.copying, index)
         for file in shape.held[job]:
             self.holders.put(file, index, arrival_s[file])

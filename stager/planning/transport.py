@@ -4,7 +4,7 @@ May know: the model, the plan's words. One rule: a choice is the outcome of form
 explained with numbers.
 
 A stripe pays where one node's line (what it gets of the link to an origin by itself) is narrower than the link: k nodes fetch a k-th
-each and the node whose job reads it gathers the parts over the inside network while they come. S1: one client got less than 20 MB/s of
+each and the node whose job reads it assembles the parts over the inside network while they come. S1: one client got less than 20 MB/s of
 a line of 1 Gbit/s, with eight I/O nodes about eight times that.
 """
 

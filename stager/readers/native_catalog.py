@@ -11,7 +11,7 @@ from stager.model.errors import InvalidInput
 from stager.model.files import Destination, File, FileKind, Location, OnExists, Source
 from stager.model.places import ancestors
 from stager.model.workflow import Origin
-from stager.ports import DirectoryListing, Entry, LeftOut, OriginAccess
+from stager.ports import DirectoryListing, LeftOut, OriginAccess, OriginEntry
 from stager.readers.lines import Findings, Place, nearest
 from stager.readers.native_spec import FileSpec, WorkflowSpec
 from stager.readers.paths import RESERVED_PREFIX, NameIndex, clean_path, fixed_directory, may_match_below, pattern_of
@@ -37,7 +37,7 @@ class Listing:
         self.access, self.origins, self.findings = access, origins, findings
         self.seen: dict[tuple[str, str, bool], DirectoryListing] = {}
 
-    def match(self, origin: str, path: str, *, glob: bool, place: Place, key: str) -> list[Entry]:
+    def match(self, origin: str, path: str, *, glob: bool, place: Place, key: str) -> list[OriginEntry]:
         """Files that a pattern matches, or all below a directory; nothing found is a finding."""
         shown = f"{origin}:{path}" if glob else f"{origin}:{path}/" if path else f"{origin}:"
         if self.access is None:
@@ -128,7 +128,15 @@ class Catalog:
         return self.add_listed(reference.origin, entries, source.place, source.key, put_at=spec.put_at, top=top, executable=spec.executable)
 
     def add_listed(
-        self, origin: str, entries: Iterable[Entry], place: Place, key: str, *, put_at: str = "", top: str = "", executable: bool = False
+        self,
+        origin: str,
+        entries: Iterable[OriginEntry],
+        place: Place,
+        key: str,
+        *,
+        put_at: str = "",
+        top: str = "",
+        executable: bool = False,
     ) -> list[str]:
         """Members of a set are called by their path at the origin, or by where `as` puts them."""
         lfns = []
@@ -154,12 +162,12 @@ class Catalog:
             lfns.append(known or name)
         return lfns
 
-    def add_entry(self, lfn: str, origin: str, entry: Entry, executable: bool) -> None:
+    def add_entry(self, lfn: str, origin: str, entry: OriginEntry, executable: bool) -> None:
         source = Source(Location(origin, entry.path), entry.size_bytes, entry.token, settled=entry.settled)
         self.files[lfn] = File(lfn, size_bytes=entry.size_bytes, sources=(source,), executable=executable)
         self.by_location[origin, entry.path] = lfn
 
-    def claim(self, origin: str, path: str, place: Place, key: str, entry: Entry | None = None) -> str:
+    def claim(self, origin: str, path: str, place: Place, key: str, entry: OriginEntry | None = None) -> str:
         """The name of a file written in place as origin:path: its path, or the whole text where that name is taken."""
         lfn = self.by_location.get((origin, path))
         if lfn is None:

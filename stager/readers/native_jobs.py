@@ -24,10 +24,10 @@ from stager.readers.native_spec import (
     SHARED_KEYS,
     DestinationSpec,
     InputSpec,
+    JobSettings,
     JobSpec,
     OutputSpec,
     Reference,
-    Settings,
 )
 from stager.readers.native_template import Hole, Template
 from stager.readers.paths import clean_path, has_wildcard
@@ -40,12 +40,12 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_VARIABLE = re.compile(r"(?:.*_)?(?:PASSWORD|PASSWD|SECRET|TOKEN|SECRET_ACCESS_KEY|ACCESS_KEY|API_KEY|PRIVATE_KEY)", re.IGNORECASE)
 
 
-def read_settings(fields: Fields, names: Names, base: Settings) -> Settings:
+def read_settings(fields: Fields, names: Names, base: JobSettings) -> JobSettings:
     """The keys that `defaults:` and jobs share; `env` is united, the rest replaced."""
     memory, timeout = fields.size("memory", base.memory_bytes), fields.duration("timeout", base.timeout_s)
     if timeout is not None and timeout <= 0:
         fields.form.findings.note(fields.place("timeout"), fields.at("timeout"), "a job needs a time above 0; leave it out for no limit")
-    return Settings(
+    return JobSettings(
         shell=read_shell(fields, base.shell),
         cores=fields.integer("cores", base.cores, least=1),
         memory_bytes=memory,
@@ -59,13 +59,13 @@ def read_settings(fields: Fields, names: Names, base: Settings) -> Settings:
     )
 
 
-def read_defaults(form: Form, node: Node | None, names: Names, engine: str = "") -> Settings:
+def read_defaults(form: Form, node: Node | None, names: Names, engine: str = "") -> JobSettings:
     if node is None or node.is_null:
-        return Settings()
+        return JobSettings()
     fields = form.fields(node, "defaults", SHARED_KEYS)
     if engine:
         refuse_native(fields, engine, ENGINES_SHARED_KEYS)
-    return read_settings(fields, names, Settings())
+    return read_settings(fields, names, JobSettings())
 
 
 def refuse_native(fields: Fields, engine: str, known: tuple[str, ...]) -> None:
@@ -109,7 +109,7 @@ def read_env_pass(fields: Fields, base: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(passed)
 
 
-def read_jobs(form: Form, node: Node | None, names: Names, defaults: Settings, engine: str = "") -> dict[str, JobSpec]:
+def read_jobs(form: Form, node: Node | None, names: Names, defaults: JobSettings, engine: str = "") -> dict[str, JobSpec]:
     jobs: dict[str, JobSpec] = {}
     allowed = ENGINES_JOB_NAME if engine else JOB_NAME
     for name_node, value in form.pairs(node, "jobs"):
@@ -124,7 +124,7 @@ def read_jobs(form: Form, node: Node | None, names: Names, defaults: Settings, e
     return jobs
 
 
-def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: Settings, engine: str) -> JobSpec:
+def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: JobSettings, engine: str) -> JobSpec:
     name = name_node.text
     key = f"jobs.{name}"
     fields = form.fields(node, key, JOB_KEYS)

@@ -133,7 +133,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class JobSettings:
     """What `defaults:` and a job may both say. `shell` empty: nothing was said, the strict one is taken."""
 
     shell: tuple[str, ...] = ()
@@ -163,7 +163,7 @@ class JobSpec:
     outputs: tuple[OutputSpec, ...]
     after: tuple[tuple[Template, Place, str], ...]
     streams: tuple[Template | None, Template | None, Template | None]
-    settings: Settings
+    settings: JobSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from stager.ports import OriginAccess
 from stager.readers.graph_check import check_graph
 from stager.readers.lines import Place, WorkflowInvalid, compose, read_text
 from stager.readers.pegasus_catalogs import Catalogs, name_of, profiles_of, read_catalogs
-from stager.readers.pegasus_form import Entry, Reports, collection_paused, in_order
+from stager.readers.pegasus_form import CheckedMapping, Reports, collection_paused, in_order
 from stager.readers.pegasus_jobs import Jobs, PegasusJob, Use, read_jobs
 from stager.readers.pegasus_places import NotServed, Pfn, Places, parse_pfn
 from stager.readers.pegasus_profiles import settings_of
@@ -48,7 +48,7 @@ def read(path: Path | str, *, access: OriginAccess | None = None, output_origin:
     path = Path(path)
     with collection_paused():
         reports = Reports(str(path))
-        workflow = Entry(reports, str(path), compose(read_text(path, str(path)), str(path)), "")
+        workflow = CheckedMapping(reports, str(path), compose(read_text(path, str(path)), str(path)), "")
         check_head(reports, workflow)
         catalogs = read_catalogs(reports, workflow, path)
         jobs = read_jobs(reports, workflow)
@@ -68,7 +68,7 @@ def located(workflow: Workflow, access: OriginAccess, externals: dict[str, Exter
         raise WorkflowInvalid(workflow.source_path, in_order(findings)) from None
 
 
-def check_head(reports: Reports, workflow: Entry) -> None:
+def check_head(reports: Reports, workflow: CheckedMapping) -> None:
     for word, what in CATALOG_WORDS.items():
         if word in workflow.members and "jobs" not in workflow.members:
             message = f"this is a {what} catalog, not a workflow; name the file that has 'jobs', and it is found beside that"
@@ -95,7 +95,7 @@ class Assembly:
         self.made = {lfn: job for job in jobs.by_id.values() for lfn in job.outputs}
         self.externals: dict[str, External] = {}
 
-    def build(self, workflow: Entry) -> Workflow:
+    def build(self, workflow: CheckedMapping) -> Workflow:
         programs = {job.id: self.programs.program_of(job) for job in self.jobs.by_id.values()}
         for job in self.jobs.by_id.values():
             self.add_externals(job, programs[job.id])

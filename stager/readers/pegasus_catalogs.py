@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stager.readers.lines import Place, compose, read_text
-from stager.readers.pegasus_form import Entry, Reports
+from stager.readers.pegasus_form import CheckedMapping, Reports
 
 Profiles = dict[str, dict[str, str]]
 Key = tuple[str, str, str]
@@ -54,7 +54,7 @@ class Catalogs:
     looked_for: dict[str, list[str]] = field(default_factory=dict)
 
 
-def read_catalogs(reports: Reports, workflow: Entry, path: Path) -> Catalogs:
+def read_catalogs(reports: Reports, workflow: CheckedMapping, path: Path) -> Catalogs:
     catalogs = Catalogs()
     for entry in catalog(reports, workflow, path, "replicaCatalog", "replicas", catalogs):
         read_replica(entry, catalogs)
@@ -65,7 +65,7 @@ def read_catalogs(reports: Reports, workflow: Entry, path: Path) -> Catalogs:
     return catalogs
 
 
-def catalog(reports: Reports, workflow: Entry, path: Path, inline: str, word: str, catalogs: Catalogs) -> Iterator[Entry]:
+def catalog(reports: Reports, workflow: CheckedMapping, path: Path, inline: str, word: str, catalogs: Catalogs) -> Iterator[CheckedMapping]:
     """The entries of one catalog."""
     if workflow.has(inline):
         return workflow.entry(inline).entries(word)
@@ -75,7 +75,7 @@ def catalog(reports: Reports, workflow: Entry, path: Path, inline: str, word: st
     if found is None:
         return iter(())
     root = compose(read_text(found, found.name), found.name)
-    return Entry(reports, found.name, root, "").entries(word)
+    return CheckedMapping(reports, found.name, root, "").entries(word)
 
 
 def names_beside(path: Path, word: str) -> list[str]:
@@ -87,7 +87,7 @@ def names_beside(path: Path, word: str) -> list[str]:
     return [f"{stem}{suffix}" for stem in (*stems, word) for suffix in (".yml", ".yaml")]
 
 
-def read_replica(entry: Entry, catalogs: Catalogs) -> None:
+def read_replica(entry: CheckedMapping, catalogs: Catalogs) -> None:
     lfn = entry.text("lfn", required=True)
     if entry.flag("regex", False):
         message = f"regex replica {lfn!r}: which files it stands for is not known before the run; list each file with its pfn"
@@ -103,7 +103,7 @@ def read_replica(entry: Entry, catalogs: Catalogs) -> None:
     replica.size_bytes = size_bytes if replica.size_bytes is None else replica.size_bytes
 
 
-def sha256_of(entry: Entry) -> str | None:
+def sha256_of(entry: CheckedMapping) -> str | None:
     if not entry.has("checksum"):
         return None
     checksum = entry.entry("checksum")
@@ -116,7 +116,7 @@ def sha256_of(entry: Entry) -> str | None:
     return word or None
 
 
-def read_transformation(entry: Entry, catalogs: Catalogs) -> None:
+def read_transformation(entry: CheckedMapping, catalogs: Catalogs) -> None:
     key = key_of(entry)
     profiles, sha256 = profiles_of(entry), sha256_of(entry)
     sites = []
@@ -139,12 +139,12 @@ def read_transformation(entry: Entry, catalogs: Catalogs) -> None:
     catalogs.transformations[key] = Transformation(entry.file, entry.place, key, sites, profiles, requires, has_hooks(entry))
 
 
-def has_hooks(entry: Entry) -> bool:
+def has_hooks(entry: CheckedMapping) -> bool:
     """Hooks that name nothing to run are none."""
     return entry.has("hooks") and any(value.items for _, value in entry.members["hooks"].items if value.kind == "sequence")
 
 
-def key_of(entry: Entry) -> Key:
+def key_of(entry: CheckedMapping) -> Key:
     return entry.text("namespace"), entry.text("name", required=True), entry.text("version")
 
 
@@ -162,7 +162,7 @@ def name_of(key: Key) -> str:
     return (f"{namespace}::" if namespace else "") + name + (f":{version}" if version else "")
 
 
-def profiles_of(entry: Entry) -> Profiles:
+def profiles_of(entry: CheckedMapping) -> Profiles:
     """Namespace -> key -> value as written."""
     if not entry.has("profiles"):
         return {}

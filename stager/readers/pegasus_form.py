@@ -96,7 +96,7 @@ def ids_of(jobs: list[str]) -> str:
     return f" ({'job' if len(unique) == 1 else 'jobs'}: {', '.join(unique[:IDS_SHOWN])}{more})"
 
 
-class Entry:
+class CheckedMapping:
     """A mapping whose values are asked for by key and kind; what has another kind is reported and counts as absent."""
 
     __slots__ = ("reports", "file", "node", "members", "where")
@@ -151,13 +151,13 @@ class Entry:
                 self.reports.wrong(self.file, node.place, self.key(name), "must be a list of texts")
         return [node.text for node in nodes if node.kind == "scalar"]
 
-    def entry(self, name: str) -> Entry:
-        return Entry(self.reports, self.file, self.members.get(name, NOTHING), self.key(name))
+    def entry(self, name: str) -> CheckedMapping:
+        return CheckedMapping(self.reports, self.file, self.members.get(name, NOTHING), self.key(name))
 
-    def entries(self, name: str) -> Iterator[Entry]:
+    def entries(self, name: str) -> Iterator[CheckedMapping]:
         where = self.key(name)
         for node in self.list_of(name):
-            yield Entry(self.reports, self.file, node, where)
+            yield CheckedMapping(self.reports, self.file, node, where)
 
     def size_bytes(self) -> int | None:
         """`size`, a number or a text, or the one in `metadata`."""

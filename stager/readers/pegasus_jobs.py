@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from stager.readers.lines import Place
 from stager.readers.paths import clean_path
 from stager.readers.pegasus_catalogs import Key, Profiles, has_hooks, key_of, profiles_of, sha256_of
-from stager.readers.pegasus_form import Entry, Reports
+from stager.readers.pegasus_form import CheckedMapping, Reports
 
 SUB_WORKFLOWS = frozenset({"pegasusWorkflow", "condorWorkflow", "dax", "dag"})
 REFUSED_USES = {
@@ -58,7 +58,7 @@ class Jobs:
     excused: set[str] = field(default_factory=set)
 
 
-def read_jobs(reports: Reports, workflow: Entry) -> Jobs:
+def read_jobs(reports: Reports, workflow: CheckedMapping) -> Jobs:
     jobs = Jobs()
     if has_hooks(workflow):
         place = workflow.members["hooks"].place
@@ -76,7 +76,7 @@ def read_jobs(reports: Reports, workflow: Entry) -> Jobs:
     return jobs
 
 
-def read_job(reports: Reports, entry: Entry, jobs: Jobs) -> None:
+def read_job(reports: Reports, entry: CheckedMapping, jobs: Jobs) -> None:
     job_id = entry.text("id", required=True)
     if not job_id:
         return
@@ -103,7 +103,7 @@ def read_job(reports: Reports, entry: Entry, jobs: Jobs) -> None:
     jobs.by_id[job_id] = job
 
 
-def read_use(reports: Reports, job: PegasusJob, entry: Entry, jobs: Jobs) -> None:
+def read_use(reports: Reports, job: PegasusJob, entry: CheckedMapping, jobs: Jobs) -> None:
     lfn, kind = entry.text("lfn", required=True), entry.text("type", required=True)
     if kind in REFUSED_USES:
         reports.refuse_in(f"{job.id} with {lfn!r}", entry.place, "jobs.uses.type", REFUSED_USES[kind])
@@ -140,7 +140,7 @@ def path_of(reports: Reports, job: PegasusJob, lfn: str, place: Place) -> str:
         return ""
 
 
-def read_streams(reports: Reports, job: PegasusJob, entry: Entry) -> None:
+def read_streams(reports: Reports, job: PegasusJob, entry: CheckedMapping) -> None:
     """Pegasus lists streams among the uses as well; where a writer forgot it, a stream is a file that stays in the workflow."""
     for stream, side in (("stdin", job.inputs), ("stdout", job.outputs), ("stderr", job.outputs)):
         lfn = entry.text(stream)
@@ -150,7 +150,7 @@ def read_streams(reports: Reports, job: PegasusJob, entry: Entry) -> None:
             side.setdefault(lfn, Use(lfn, path, entry.place))
 
 
-def read_dependencies(reports: Reports, workflow: Entry, jobs: Jobs) -> None:
+def read_dependencies(reports: Reports, workflow: CheckedMapping, jobs: Jobs) -> None:
     for entry in workflow.entries("jobDependencies"):
         parent = entry.text("id", required=True)
         for child in entry.texts("children"):

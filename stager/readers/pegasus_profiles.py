@@ -19,7 +19,7 @@ CONDOR_UNITS = {"": MIB, "K": 2**10, "M": MIB, "G": 2**30, "T": 2**40}
 
 
 @dataclass(slots=True)
-class Settings:
+class ProfileSettings:
     cores: int = 1
     memory_bytes: int | None = None
     compute_s: float | None = None
@@ -28,14 +28,14 @@ class Settings:
     env_pass: list[str] = field(default_factory=list)
 
 
-def settings_of(reports: Reports, job: PegasusJob, layers: Iterable[Profiles]) -> Settings:
+def settings_of(reports: Reports, job: PegasusJob, layers: Iterable[Profiles]) -> ProfileSettings:
     """Later layers win; within one, a pegasus profile wins over the condor one that says the same."""
     merged: dict[tuple[str, str], str] = {}
     for layer in layers:
         for namespace, values in layer.items():
             for key, value in values.items():
                 merged[namespace, key if namespace == "env" else key.lower()] = value
-    settings = Settings()
+    settings = ProfileSettings()
     for (namespace, key), value in sorted(merged.items(), key=lambda item: item[0][0] == "pegasus"):
         if namespace == "env":
             add_variable(reports, job, settings, key, value)
@@ -44,7 +44,7 @@ def settings_of(reports: Reports, job: PegasusJob, layers: Iterable[Profiles]) -
     return settings
 
 
-def add_variable(reports: Reports, job: PegasusJob, settings: Settings, name: str, value: str) -> None:
+def add_variable(reports: Reports, job: PegasusJob, settings: ProfileSettings, name: str, value: str) -> None:
     if not VARIABLE.fullmatch(name) or "\0" in value:
         reports.wrong_in(job.id, job.place, "profiles.env", f"{name!r} cannot be set in an environment; use letters, digits and _")
     elif SECRET_VARIABLE.fullmatch(name):
@@ -56,7 +56,7 @@ def add_variable(reports: Reports, job: PegasusJob, settings: Settings, name: st
         settings.env[name] = value
 
 
-def apply(reports: Reports, job: PegasusJob, settings: Settings, namespace: str, key: str, value: str) -> bool:
+def apply(reports: Reports, job: PegasusJob, settings: ProfileSettings, namespace: str, key: str, value: str) -> bool:
     """False when the profile means nothing here."""
     match namespace, key:
         case ("pegasus", "runtime"):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from stager.model.errors import ORIGIN_CODES, ErrorClass, Fault, InvalidInput, StagerError, error_from
 from stager.model.files import File, Source
 from stager.model.workflow import Origin, OriginKind, Workflow
-from stager.ports import Entry, OriginAccess
+from stager.ports import OriginAccess, OriginEntry
 from stager.readers.lines import Finding, Findings, Place
 
 STAT_CHUNK = 10_000
@@ -23,7 +23,7 @@ LISTS_MAX = 4
 SIZE_ONLY = re.compile(r"s=[0-9]+")
 LIST_SLACK = 16
 
-Answers = dict[tuple[str, str], Entry | Fault]
+Answers = dict[tuple[str, str], OriginEntry | Fault]
 # What was asked of an origin and not answered, with the inputs that it was asked for.
 Trouble = dict[Fault, list[Finding]]
 Where = Mapping[str, tuple[Place, str]]
@@ -153,9 +153,9 @@ def ask(workflow: Workflow, access: OriginAccess) -> Answers:
     return answers
 
 
-def ask_origin(origin: Origin, paths: list[str], access: OriginAccess) -> dict[str, Entry | Fault]:
+def ask_origin(origin: Origin, paths: list[str], access: OriginAccess) -> dict[str, OriginEntry | Fault]:
     """The directories with the most wanted files are listed, the rest is asked for by name, in chunks."""
-    found: dict[str, Entry | Fault] = {}
+    found: dict[str, OriginEntry | Fault] = {}
     lists_max = 0 if origin.kind is OriginKind.HTTP else LISTS_MAX
     for directory, count in Counter(path.rpartition("/")[0] for path in paths).most_common(lists_max):
         if count >= LIST_WORTH:
@@ -167,7 +167,7 @@ def ask_origin(origin: Origin, paths: list[str], access: OriginAccess) -> dict[s
     return answers
 
 
-def list_if_small(origin: Origin, directory: str, count: int, access: OriginAccess) -> list[Entry]:
+def list_if_small(origin: Origin, directory: str, count: int, access: OriginAccess) -> list[OriginEntry]:
     """A directory that holds far more than is wanted costs more to list than to ask. What it leaves out is asked for by name."""
     try:
         return access.list(origin, directory, recursive=False, limit=count * LIST_SLACK).files

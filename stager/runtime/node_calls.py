@@ -29,7 +29,16 @@ CALLS_MAX = 32
 # A connection that nobody used may have been cut off meanwhile; to ask anew costs one small call.
 READY_AGAIN_S = 30.0
 S_AGO_MAX = 2**32 - 1
-ToNode = cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload | cmd.Reprioritize | cmd.CancelTransfer | cmd.DeleteReplica | cmd.EraseSpill
+ToNode = (
+    cmd.Fetch
+    | cmd.AssembleStripes
+    | cmd.CopyReplica
+    | cmd.Upload
+    | cmd.Reprioritize
+    | cmd.CancelTransfer
+    | cmd.DeleteReplica
+    | cmd.EraseSpill
+)
 Put = Callable[..., None]
 Lost = Callable[[StagerError], None]
 Clock = Callable[[], float]
@@ -114,12 +123,12 @@ class NodeCalls:
         async with self.slots:
             await self.client.get_ready(origin_id, files)
 
-    async def put_transfer(self, command: cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload | cmd.Reprioritize) -> None:
+    async def put_transfer(self, command: cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica | cmd.Upload | cmd.Reprioritize) -> None:
         wanted = self.outstanding.transfers.get(command.transfer)
         if wanted is None:
             return
-        if isinstance(wanted, cmd.Gather):
-            self.put(ev.TransferFailed(at=0.0, cause=command.id, node=self.node, transfer=command.transfer, fault=no_gathering(self.node)))
+        if isinstance(wanted, cmd.AssembleStripes):
+            self.put(ev.TransferFailed(at=0.0, cause=command.id, node=self.node, transfer=command.transfer, fault=no_assembly(self.node)))
             return
         try:
             if isinstance(wanted, cmd.CopyReplica):
@@ -183,7 +192,7 @@ class NodeCalls:
         self.put(ev.SpillErased(at=0.0, cause=command.id, origin=command.origin, path=command.path))
 
 
-def by_transfer(command: cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload | cmd.Reprioritize | cmd.CancelTransfer) -> str:
+def by_transfer(command: cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica | cmd.Upload | cmd.Reprioritize | cmd.CancelTransfer) -> str:
     return command.transfer
 
 
@@ -197,7 +206,7 @@ def by_place(command: cmd.EraseSpill) -> str:
 
 CALLS: dict[type, tuple[Callable[[Any], str], Callable[..., Coroutine[Any, Any, None]]]] = {
     cmd.Fetch: (by_transfer, NodeCalls.put_transfer),
-    cmd.Gather: (by_transfer, NodeCalls.put_transfer),
+    cmd.AssembleStripes: (by_transfer, NodeCalls.put_transfer),
     cmd.CopyReplica: (by_transfer, NodeCalls.put_transfer),
     cmd.Upload: (by_transfer, NodeCalls.put_transfer),
     cmd.Reprioritize: (by_transfer, NodeCalls.put_transfer),
@@ -207,7 +216,7 @@ CALLS: dict[type, tuple[Callable[[Any], str], Callable[..., Coroutine[Any, Any, 
 }
 
 
-def no_gathering(node: str) -> Fault:
+def no_assembly(node: str) -> Fault:
     """The API has no call for it yet (docs/decisions/2026-11-22-stripes-on-the-way.md), so that nodes never say that they can."""
     return Fault(ErrorClass.REFUSED, "unsupported", f"node {node!r} makes no file of parts on other nodes", node)
 

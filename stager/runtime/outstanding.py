@@ -31,13 +31,13 @@ class KeptOutstanding:
     kills: list[cmd.KillAttempt]
     wakes: list[float]
     copies: list[cmd.CopyReplica] = field(default_factory=list)
-    gathers: list[cmd.Gather] = field(default_factory=list)
+    assemblies: list[cmd.AssembleStripes] = field(default_factory=list)
 
 
 class Outstanding:
     def __init__(self) -> None:
         self.workflows: dict[str, Workflow] = {}
-        self.transfers: dict[str, cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload] = {}
+        self.transfers: dict[str, cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica | cmd.Upload] = {}
         self.cancels: dict[str, cmd.CancelTransfer] = {}
         self.erases: dict[tuple[str, str], cmd.EraseSpill] = {}
         self.attempts: dict[str, cmd.StartAttempt] = {}
@@ -59,7 +59,7 @@ class Outstanding:
             list(self.kills.values()),
             sorted(self.wakes),
             [command for command in transfers if isinstance(command, cmd.CopyReplica)],
-            [command for command in transfers if isinstance(command, cmd.Gather)],
+            [command for command in transfers if isinstance(command, cmd.AssembleStripes)],
         )
 
     def twin(self) -> Outstanding:
@@ -71,7 +71,7 @@ class Outstanding:
 
     def take_up(self, kept: KeptOutstanding, submitted: Mapping[str, ev.RunSubmitted | ev.RunResumed]) -> None:
         self.workflows = {run: event.workflow for run, event in submitted.items() if event.workflow is not None}
-        transfers = (kept.fetches, kept.copies, kept.gathers, kept.uploads)
+        transfers = (kept.fetches, kept.copies, kept.assemblies, kept.uploads)
         for commands in (*transfers, kept.cancels, kept.erases, kept.attempts, kept.grants, kept.kills):
             self.gave(commands)
         self.epoch, self.wakes = kept.epoch, set(kept.wakes)
@@ -131,7 +131,7 @@ SEEN: dict[type, Any] = {
 }
 GIVEN: dict[type, Any] = {
     cmd.Fetch: lambda self, command: self.transfers.__setitem__(command.transfer, command),
-    cmd.Gather: lambda self, command: self.transfers.__setitem__(command.transfer, command),
+    cmd.AssembleStripes: lambda self, command: self.transfers.__setitem__(command.transfer, command),
     cmd.CopyReplica: lambda self, command: self.transfers.__setitem__(command.transfer, command),
     cmd.Upload: lambda self, command: self.transfers.__setitem__(command.transfer, command),
     cmd.CancelTransfer: lambda self, command: self.cancels.__setitem__(command.transfer, command),

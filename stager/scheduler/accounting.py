@@ -35,7 +35,7 @@ def note_illegal(state: State, what: str, old: str | None, new: str | None) -> N
 
 
 def account(node: NodeEntry, copy: Copy, sign: int) -> None:
-    """Adds (or takes back) what this copy holds. Room that is free again stirs nobody: a node that waits for room is not at rest."""
+    """Adds (or takes back) what this copy holds. Room that is free again makes no node dirty: a node that waits for room is not idle."""
     size, state = sign * copy.size_bytes, copy.state
     if state is CopyState.PRESENT or state is CopyState.DELETING:
         node.present_bytes += size

@@ -55,17 +55,17 @@ def fetch(state: State, command: cmd.Fetch) -> None:
         state.nodes[command.node].line_bytes += command.size_bytes
 
 
-def gather(state: State, command: cmd.Gather) -> None:
+def assemble(state: State, command: cmd.AssembleStripes) -> None:
     """To its own node it is a fetch; the parts have their own entries."""
     begin_fetch(state, command)
-    state.transfers[command.transfer].gathers = True
+    state.transfers[command.transfer].assembles = True
 
 
 def give_up_stripes(state: State, command: cmd.GiveUpStripes) -> None:
     state.files[command.file].whole = True
 
 
-def begin_fetch(state: State, command: cmd.Fetch | cmd.Gather) -> None:
+def begin_fetch(state: State, command: cmd.Fetch | cmd.AssembleStripes) -> None:
     file = state.files[command.file]
     take_over(state, file, state.runs[command.run])
     if len(file.sources) > 1:
@@ -95,7 +95,7 @@ def copy_replica(state: State, command: cmd.CopyReplica) -> None:
     begin_transfer(state, transfer).copy = pin(state, file, command.source)
 
 
-def expect(state: State, file: FileEntry, command: cmd.Fetch | cmd.Gather | cmd.CopyReplica) -> None:
+def expect(state: State, file: FileEntry, command: cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica) -> None:
     """From now on it is on its way to that node."""
     node = state.nodes[command.node]
     if command.node in file.copies:
@@ -123,7 +123,7 @@ def lay_ahead(state: State, file: FileEntry, copy: Copy) -> None:
         run.ahead.add(run.head, order, copy.size_bytes)
 
 
-def transfer_of(command: cmd.Fetch | cmd.Gather | cmd.Upload) -> TransferEntry:
+def transfer_of(command: cmd.Fetch | cmd.AssembleStripes | cmd.Upload) -> TransferEntry:
     return TransferEntry(
         command.transfer,
         command.node,
@@ -138,7 +138,7 @@ def transfer_of(command: cmd.Fetch | cmd.Gather | cmd.Upload) -> TransferEntry:
 
 
 def reprioritize(state: State, command: cmd.Reprioritize) -> None:
-    """A part comes for what gathers it, which is reprioritized too."""
+    """A part comes for what assembles it, which is reprioritized too."""
     if command.transfer not in state.parts:
         state.transfers[command.transfer].purpose = cmd.Purpose.DEMAND
 
@@ -166,7 +166,7 @@ def cancel_transfer(state: State, command: cmd.CancelTransfer) -> None:
     call_off(state, transfer)
     if transfer.is_fetch and not transfer.old:
         move_copy(state, state.files[transfer.file], transfer.node, CopyState.CANCELLING)
-    if transfer.gathers:
+    if transfer.assembles:
         disband(state, transfer.id)
 
 
@@ -219,7 +219,7 @@ def delete_replica(state: State, command: cmd.DeleteReplica) -> None:
     copy = file.copies.get(command.node) if file is not None else None
     if file is not None and copy is not None and copy.generation == command.generation:
         if copy.state is not CopyState.DELETING:
-            # After a node was lost or a gathering ended, two queues may ask for the same delete; the second changes nothing.
+            # After a node was lost or an assembly ended, two queues may ask for the same delete; the second changes nothing.
             move_copy(state, file, command.node, CopyState.DELETING)
         if copy.span is not None:
             end_span(state, copy)
@@ -379,7 +379,7 @@ def wake_at(state: State, command: cmd.WakeAt) -> None:
 
 APPLY: dict[type, Callable[[State, Any], None]] = {
     cmd.Fetch: fetch,
-    cmd.Gather: gather,
+    cmd.AssembleStripes: assemble,
     cmd.GiveUpStripes: give_up_stripes,
     cmd.CopyReplica: copy_replica,
     cmd.Reprioritize: reprioritize,

@@ -95,12 +95,12 @@ def capacity_changed(state: State, event: ev.CapacityChanged) -> None:
 
 
 def node_reported(state: State, event: ev.NodeReported) -> None:
-    """The node's word on copies and transfers is taken; what is gone is noted in `lost` for the reactions."""
+    """The node's word on copies and transfers is taken; what is gone is noted in `lost` for the handlers."""
     node = state.nodes.setdefault(event.node, NodeEntry(event.node))
     if not node.reachable:
         node.back_at = state.now
     node.reachable, node.incarnation, node.dirty = True, event.incarnation, True
-    node.capacity_bytes, node.can_link, node.can_gather = event.capacity_bytes, event.can_link, event.can_gather
+    node.capacity_bytes, node.can_link, node.can_assemble = event.capacity_bytes, event.can_link, event.can_assemble
     state.capacities_bytes = None
     seen = {(replica.file, replica.generation): replica for replica in event.replicas if not replica.quarantined}
     damaged = {(replica.file, replica.generation) for replica in event.replicas if replica.quarantined}
@@ -160,7 +160,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
         fetched(state, file, transfer.node, event.blake3, event.size_bytes)
         if transfer.purpose is Purpose.MOVE:
             state.moved.append((transfer.source, file.id))
-        if run is not None and (transfer.source or transfer.gathers):
+        if run is not None and (transfer.source or transfer.assembles):
             run.copied_bytes += event.size_bytes
         elif run is not None:
             run.fetched_bytes += event.size_bytes
@@ -219,7 +219,7 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
     retries = file.fetch if transfer.is_fetch else file.upload
     unasked = transfer.purpose in (Purpose.EXTRA_COPY, Purpose.MOVE)
     file.moves_failed += transfer.purpose is Purpose.MOVE
-    if not (transfer.cancelled or transfer.gathers or unasked or transfer.old) and retries is not None and transfer.run == file.run:
+    if not (transfer.cancelled or transfer.assembles or unasked or transfer.old) and retries is not None and transfer.run == file.run:
         note_failure(state, file, retries, transfer, event.fault)
     end_transfer(state, transfer)
     if event.fault.code == UNKNOWN_CODE and transfer.copy is not None:
@@ -228,7 +228,7 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
 
 def note_reached(state: State, transfer: TransferEntry) -> None:
     """Its origin is there. Asked for only while something waits for one."""
-    if not state.retrying or transfer.source or transfer.gathers:
+    if not state.retrying or transfer.source or transfer.assembles:
         return
     identity = state.origin_identity(transfer.run, transfer.origin)
     state.reached[identity] = state.now
@@ -254,7 +254,7 @@ def end_transfer(state: State, transfer: TransferEntry) -> None:
     if transfer.is_fetch:
         let_go_of_source(state, transfer)
         copy = file.copies[transfer.node]
-        if copy.pins and (transfer.gathers or not transfer.cancelled):
+        if copy.pins and (transfer.assembles or not transfer.cancelled):
             move_copy(state, file, transfer.node, CopyState.WANTED)
             state.want(transfer.node, file)
         else:

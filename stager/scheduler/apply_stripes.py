@@ -15,9 +15,11 @@ from stager.scheduler.state import PartEntry, State, StripedFetch, TransferEntry
 
 
 def begin_part(state: State, command: cmd.Fetch, stripe: cmd.Stripe) -> None:
-    entry = state.striped.setdefault(stripe.gather, StripedFetch(stripe.gather, command.file, stripe.target))
+    entry = state.striped.setdefault(stripe.assembly, StripedFetch(stripe.assembly, command.file, stripe.target))
     entry.parts[command.node] = command.transfer
-    state.parts[command.transfer] = PartEntry(command.transfer, stripe.gather, command.node, command.file, command.run, command.size_bytes)
+    state.parts[command.transfer] = PartEntry(
+        command.transfer, stripe.assembly, command.node, command.file, command.run, command.size_bytes
+    )
     node = state.nodes[command.node]
     node.fetching_bytes += command.size_bytes
     node.line_bytes += command.size_bytes
@@ -30,7 +32,7 @@ def cancel_part(state: State, part: PartEntry) -> None:
 
 
 def part_done(state: State, part: PartEntry, size_bytes: int) -> None:
-    """All of it is there. Where nobody gathers it any more, it is to be deleted."""
+    """All of it is there. Where nobody assembles it any more, it is to be deleted."""
     if part.here:
         state.stale += 1
         return
@@ -40,7 +42,7 @@ def part_done(state: State, part: PartEntry, size_bytes: int) -> None:
         run.fetched_bytes += size_bytes
     part.here = True
     state.nodes[part.node].present_bytes += part.size_bytes
-    if part.gather not in state.striped:
+    if part.assembly not in state.striped:
         throw_away(state, part)
 
 
@@ -68,8 +70,8 @@ def no_longer_comes(state: State, part: PartEntry) -> None:
 
 def forget(state: State, part: PartEntry, why: str) -> None:
     state.parts.pop(part.id, None)
-    if part.gather in state.striped:
-        state.broken_stripes[part.gather] = why
+    if part.assembly in state.striped:
+        state.broken_stripes[part.assembly] = why
 
 
 def throw_away(state: State, part: PartEntry) -> None:
@@ -91,15 +93,15 @@ def parts_reported(state: State, node_id: str, seen: Mapping[tuple[str, str], ev
             forget(state, part, f"its part on {node_id} is gone")
         elif there is None and part.id not in known:
             part_failed(state, part, f"{node_id} does not know of its part")
-        elif there is None and part.gather not in state.striped:
+        elif there is None and part.assembly not in state.striped:
             # The word to call it off may have been lost.
             state.orphaned_parts.append(part.id)
 
 
-def disband(state: State, gather: str) -> None:
-    """Gathered, or called off: what came is to be deleted, what still comes to be called off."""
-    entry = state.striped.pop(gather, None)
-    state.broken_stripes.pop(gather, None)
+def disband(state: State, assembly: str) -> None:
+    """Assembled, or called off: what came is to be deleted, what still comes to be called off."""
+    entry = state.striped.pop(assembly, None)
+    state.broken_stripes.pop(assembly, None)
     for part_id in entry.parts.values() if entry is not None else ():
         part = state.parts.get(part_id)
         if part is not None and part.here:
@@ -112,7 +114,7 @@ def let_go_of_source(state: State, transfer: TransferEntry | None) -> None:
     """Something that brought a replica to its node has ended, one way or the other."""
     if transfer is not None and transfer.on_line:
         state.nodes[transfer.node].line_bytes -= transfer.size_bytes
-    if transfer is not None and transfer.gathers:
+    if transfer is not None and transfer.assembles:
         disband(state, transfer.id)
     if transfer is None or not transfer.source:
         return

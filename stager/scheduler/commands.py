@@ -25,15 +25,15 @@ class Purpose(StrEnum):
 
 
 class Stripe(Record):
-    """Which part of a file of `file_bytes`: stripes `index`, `index + count` and so on. `gather`: the transfer, to node `target`, that the
-    part is for.
+    """Which part of a file of `file_bytes`: stripes `index`, `index + count` and so on. `assembly`: the transfer to node `target` that
+    the part is for.
     """
 
     index: int
     count: int
     stripe_bytes: int
     file_bytes: int
-    gather: str
+    assembly: str
     target: str
 
 
@@ -71,7 +71,7 @@ class Part(Record):
     size_bytes: int
 
 
-class Gather(Record, kw_only=True):
+class AssembleStripes(Record, kw_only=True):
     """Makes the file on a node of its parts on several, itself among them or not, as they come from the origin named. Reserves
     `size_bytes`. The replica's generation is the transfer's id.
     """
@@ -98,7 +98,7 @@ class Gather(Record, kw_only=True):
 
 
 class GiveUpStripes(Record, kw_only=True):
-    """Recorded decision: this file is fetched whole, until it was had once. `transfer`: what was to gather it."""
+    """Recorded decision: this file is fetched whole, until it was had once. `transfer`: what was to assemble it."""
 
     id: str
     at: float
@@ -408,7 +408,7 @@ class WakeAt(Record, kw_only=True):
 
 Command = (
     Fetch
-    | Gather
+    | AssembleStripes
     | GiveUpStripes
     | CopyReplica
     | Reprioritize

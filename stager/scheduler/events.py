@@ -49,7 +49,7 @@ class NodeReported(Record, kw_only=True):
     disagree the node's win.
 
     `transfers` are those it knows and has not ended; what the Machine believes under way and is not listed has to be asked for again.
-    `can_gather`: it can make a file of parts that other nodes hold.
+    `can_assemble`: it can make a file of parts that other nodes hold.
     """
 
     at: float
@@ -60,7 +60,7 @@ class NodeReported(Record, kw_only=True):
     can_link: bool
     replicas: tuple[ReplicaSeen, ...]
     transfers: tuple[str, ...]
-    can_gather: bool = False
+    can_assemble: bool = False
 
 
 class NodeLost(Record, kw_only=True):

@@ -110,14 +110,16 @@ def broken_extra_copies(state: State, file: FileEntry) -> list[str]:
 
 def broken_stripes(state: State) -> list[str]:
     found = []
-    for gather, entry in state.striped.items():
-        if gather not in state.transfers or state.transfers[gather].cancelled:
-            found.append(f"parts on {list(entry.parts)} wait for {gather}, which is not under way")
+    for assembly, entry in state.striped.items():
+        if assembly not in state.transfers or state.transfers[assembly].cancelled:
+            found.append(f"parts on {list(entry.parts)} wait for {assembly}, which is not under way")
         missing = [node for node, part in entry.parts.items() if part not in state.parts]
         if missing:
-            found.append(f"{gather} waits for parts on {missing}, which do not come")
+            found.append(f"{assembly} waits for parts on {missing}, which do not come")
     found += [
-        f"part {part.id} is here, and nobody gathers it" for part in state.parts.values() if part.here and part.gather not in state.striped
+        f"part {part.id} is here, and nobody assembles it"
+        for part in state.parts.values()
+        if part.here and part.assembly not in state.striped
     ]
     if state.orphaned_parts or state.broken_stripes:
         found.append(f"left undone: {state.orphaned_parts} to call off, {state.broken_stripes} to give up")

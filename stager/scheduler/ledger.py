@@ -31,7 +31,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerRow:
     lfn: str
     standing: Standing
     size_bytes: int
@@ -44,21 +44,21 @@ class Entry:
     synced: str = ""
 
 
-def ledger_of(state: State, run_id: str, copies_for_safe: int = 1) -> list[Entry]:
+def ledger_of(state: State, run_id: str, copies_for_safe: int = 1) -> list[LedgerRow]:
     """Every produced file of the run, in the order of the workflow."""
     run = state.runs[run_id]
     produced = (state.files[run.file_ids[lfn]] for lfn, file in run.workflow.files.items() if not file.is_external)
     return [entry_of(state, run, file, copies_for_safe) for file in produced]
 
 
-def entry_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int) -> Entry:
+def entry_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int) -> LedgerRow:
     fault = file.upload.fault.message if file.upload is not None and file.upload.fault is not None else ""
     final = file.destination is not None
     held = file.durable
     holders = sorted(node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT)
     where = f"{held.origin}:{held.path}" if held is not None else ", ".join(holders)
     verified, token, synced = (held.verified, held.token, held.synced) if held is not None else ("", "", "")
-    return Entry(
+    return LedgerRow(
         file.lfn, standing_of(state, run, file, copies_for_safe), file.size_bytes, final, where, verified, token, file.blake3, fault, synced
     )
 
@@ -77,7 +77,7 @@ def standing_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: i
     return Standing.AT_RISK if wanted else Standing.RELEASED
 
 
-def totals_of(entries: list[Entry]) -> dict[str, int]:
+def totals_of(entries: list[LedgerRow]) -> dict[str, int]:
     """Bytes by standing; files that do not exist yet count nothing."""
     sums = {standing.value: 0 for standing in Standing if standing is not Standing.NOT_MADE}
     for entry in entries:

@@ -1,6 +1,6 @@
 """The Machine: `step(event) -> list[Command]`. Production, simulation, cost estimates and tests all run this one.
 
-May know: the pure rooms. One rule: the same policy, limits and events give the same commands.
+May know: the pure packages. One rule: the same policy, limits and events give the same commands.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from stager.scheduler.states import CopyState
 
 
 def adopt_unknown(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen, ...]) -> None:
-    """External contents found on the node are a cache that may serve again; anything else unknown is left to the reactions."""
+    """External contents found on the node are a cache that may serve again; anything else unknown is left to the handlers."""
     for replica in replicas:
         file = state.files.get(replica.file)
         known = file is not None and node.id in file.copies

@@ -20,7 +20,7 @@ def transfer_failed(decision: Decision, event: ev.TransferFailed, transfer: Tran
     if transfer is None or transfer.cancelled or transfer.old or transfer.purpose in (cmd.Purpose.EXTRA_COPY, cmd.Purpose.MOVE):
         return
     file, fault = decision.state.files[transfer.file], event.fault
-    if transfer.gathers:
+    if transfer.assembles:
         decision.emit(cmd.GiveUpStripes, file=file.id, run=transfer.run, transfer=transfer.id, why=fault.message)
     elif transfer.is_fetch:
         fetch_failed(decision, file, transfer, fault)

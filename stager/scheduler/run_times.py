@@ -321,7 +321,7 @@ def attempt_ended(times: RunTimes, event: ev.AttemptEnded) -> None:
         del times.attempts[event.attempt]
 
 
-def fetched(times: RunTimes, command: cmd.Fetch | cmd.Gather) -> None:
+def fetched(times: RunTimes, command: cmd.Fetch | cmd.AssembleStripes) -> None:
     times.moves[command.transfer] = Moved(
         command.transfer, Way.FETCH, command.run, command.file, command.lfn, command.origin, command.node, command.at
     )
@@ -444,7 +444,7 @@ HEARD: dict[type, Callable[[RunTimes, Any], None]] = {
 }
 GAVE: dict[type, Callable[[RunTimes, Any], None]] = {
     cmd.Fetch: fetched,
-    cmd.Gather: fetched,
+    cmd.AssembleStripes: fetched,
     cmd.CopyReplica: copied,
     cmd.Upload: uploaded,
     cmd.RetryTransferAt: retry_at,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from stager.model.errors import Fault
 from stager.model.files import Destination, FileKind, Source
-from stager.model.record import Entry
+from stager.model.record import StateEntry
 from stager.model.workflow import Graph, Workflow
 from stager.planning.plan import FilePlan, Plan
 from stager.planning.policy import Limits, Policy
@@ -24,7 +24,7 @@ NEVER = 1 << 62
 RUN_STRIDE = 1 << 32
 
 
-class Copy(Entry):
+class Copy(StateEntry):
     """One file on one node. `pins` counts admitted jobs and uploads that need it; `span` is what it adds to the run's space profile while
     it is ahead of its use. `extra_copy`: it is there against the loss of another node, and nobody has read it. `idle`: it may go when
     there is need of room.
@@ -40,7 +40,7 @@ class Copy(Entry):
     idle: bool = False  # only PRESENT without pins
 
 
-class Retries(Entry):
+class Retries(StateEntry):
     """Tries of one direction of one file. `fault`: given up for it.
 
     `copies_failed` are those of copies from other nodes, `failures` those of this source that answered; `outages` those in a row of
@@ -76,7 +76,7 @@ class HeldAt:
     synced: str = ""
 
 
-class FileEntry(Entry):
+class FileEntry(StateEntry):
     """`run` makes it. An external file may be shared by many runs: `run` is the one whose `lfn`, `sources` and tries (`fetch`) these are.
 
     `uses` are (order key, run, job) of its readers, sorted; `use_at` skips those that are done. A produced file is remembered by content:
@@ -117,7 +117,7 @@ class FileEntry(Entry):
         return self.id[0] == "x"
 
 
-class JobEntry(Entry):
+class JobEntry(StateEntry):
     """`outages`: attempts in a row that met an origin away which they were to read directly, since `away_since`.
 
     Of an engine's job: its newest `call`, since `called_at`; `call_open`: that is not over. `fault`: why it is over, of one that is not
@@ -147,7 +147,7 @@ class JobEntry(Entry):
     pins_only: bool = False
 
 
-class AttemptEntry(Entry):
+class AttemptEntry(StateEntry):
     """`call`: of the engine, whose attempt it is."""
 
     run: str
@@ -162,9 +162,9 @@ class AttemptEntry(Entry):
     call: str = ""
 
 
-class TransferEntry(Entry):
+class TransferEntry(StateEntry):
     """`source`: the node it is copied from; empty for what goes from or to an origin. `copy`: what is read, pinned for as long.
-    `gathers`: it makes the file of its parts on several nodes. `old`: what it moves is no longer what the file is.
+    `assembles`: it makes the file of its parts on several nodes. `old`: what it moves is no longer what the file is.
     """
 
     id: str
@@ -177,9 +177,9 @@ class TransferEntry(Entry):
     size_bytes: int
     started_at: float
     state: TransferState = TransferState.UNDER_WAY  # of one that brings a replica, as its copy: FETCHING or CANCELLING
-    copy: Copy | None = None  # None only of what comes from an origin, or is gathered
+    copy: Copy | None = None  # None only of what comes from an origin, or is assembled
     source: str = ""
-    gathers: bool = False
+    assembles: bool = False
     old: bool = False
 
     @property
@@ -194,7 +194,7 @@ class TransferEntry(Entry):
     @property
     def on_line(self) -> bool:
         """Whether its node fetches it from an origin itself, and whole."""
-        return self.is_fetch and not self.source and not self.gathers
+        return self.is_fetch and not self.source and not self.assembles
 
     @property
     def reads_on(self) -> str:
@@ -207,18 +207,18 @@ class PartEntry:
     """One node's part of a file that comes in stripes; its id is its transfer and its generation. `here`: all of it came."""
 
     id: str
-    gather: str
+    assembly: str
     node: str
     file: str
     run: str
     size_bytes: int
-    here: bool = False  # then somebody gathers it
+    here: bool = False  # then somebody assembles it
     cancelled: bool = False
 
 
 @dataclass(slots=True)
 class StripedFetch:
-    """A file that comes to `node` in parts (by node, their transfers); `id`: the transfer that gathers them there."""
+    """A file that comes to `node` in parts (by node, their transfers); `id`: the transfer that assembles them there."""
 
     id: str
     file: str
@@ -348,9 +348,9 @@ class NodeEntry:
     prefetching: dict[str, None] = field(default_factory=dict)  # files whose copy here is FETCHING without a pin
     waiting_attempts: dict[str, None] = field(default_factory=dict)  # exactly those that need bytes
     garbage: dict[tuple[str, str], int] = field(default_factory=dict)
-    can_gather: bool = False
+    can_assemble: bool = False
     line_bytes: int = 0  # of transfers on its line, and of parts that come
-    dirty: bool = True  # True wherever it is not at rest
+    dirty: bool = True  # True wherever it is not idle
     back_at: float = 0.0
 
     @property
@@ -395,7 +395,7 @@ class State:
     back: list[tuple[str, ...]] = field(default_factory=list)
     striped: dict[str, StripedFetch] = field(default_factory=dict)
     parts: dict[str, PartEntry] = field(default_factory=dict)
-    # By what was to gather them, why: parts of which one was lost. Empty after each event, as is what nobody will gather.
+    # By what was to assemble them, why: parts of which one was lost. Empty after each event, as is what nobody will assemble.
     broken_stripes: dict[str, str] = field(default_factory=dict)
     orphaned_parts: list[str] = field(default_factory=list)
     # Intermediates that may want an extra copy, by their next use; and the transfers of extra copies. Both may be out of date.

@@ -1,4 +1,4 @@
-"""A file in stripes: several nodes fetch a part each over their own lines, and the node whose job reads it gathers the parts while they
+"""A file in stripes: several nodes fetch a part each over their own lines, and the node whose job reads it assembles the parts while they
 come. Then they are deleted.
 
 May know: the state, planning's formulas. One rule: stripes are a way there and nothing else: parts are no copies of the file, and what
@@ -19,28 +19,28 @@ DEMAND = 1
 
 
 def give_stripes(decision: Decision, node: NodeEntry, file: FileEntry, place: FetchPlace, facts: dict[str, object]) -> bool:
-    """False: it is better fetched whole. `facts` are those of its fetch to this node; parts are asked for before what gathers them, so
+    """False: it is better fetched whole. `facts` are those of its fetch to this node; parts are asked for before what assembles them, so
     that they are known where they are looked for.
     """
     chosen = nodes_for(decision.state, node, file, place, str(facts["run"]))
     if not chosen:
         return False
-    gather, parts = decision.new_transfer(), []
+    assembly, parts = decision.new_transfer(), []
     for index, other in enumerate(chosen):
         size_bytes = part_bytes(file.size_bytes, index, len(chosen))
-        stripe = cmd.Stripe(index, len(chosen), STRIPE_BYTES, file.size_bytes, gather, node.id)
-        part = cmd.Part(other.id, f"{gather}.{index}", size_bytes)
+        stripe = cmd.Stripe(index, len(chosen), STRIPE_BYTES, file.size_bytes, assembly, node.id)
+        part = cmd.Part(other.id, f"{assembly}.{index}", size_bytes)
         parts.append(part)
         own = {"node": other.id, "transfer": part.transfer, "size_bytes": size_bytes, "blake3": "", "sha256": "", "stripe": stripe}
         decision.emit(cmd.Fetch, **(facts | own))
-    decision.emit(cmd.Gather, node=node.id, transfer=gather, parts=tuple(parts), **facts)
+    decision.emit(cmd.AssembleStripes, node=node.id, transfer=assembly, parts=tuple(parts), **facts)
     return True
 
 
 def nodes_for(state: State, node: NodeEntry, file: FileEntry, place: FetchPlace, run: str) -> Sequence[NodeEntry]:
     """Those that are to fetch a part each, the least busy first; none where one line is as good, and none after something failed."""
     planned = state.runs[run].planned.get(place.lfn)
-    if planned is None or planned.stripes < 2 or not node.can_gather or not is_first_try(file):
+    if planned is None or planned.stripes < 2 or not node.can_assemble or not is_first_try(file):
         return ()
     # A file that a job waits for has its room already.
     beside_bytes = 0 if node.id in file.copies else file.size_bytes
@@ -62,33 +62,33 @@ def is_first_try(file: FileEntry) -> bool:
     return not (file.whole or file.durable or file.spilled or (retries is not None and (retries.failures or retries.outages)))
 
 
-def give_up_stripes(decision: Decision, gather: str, why: str) -> None:
-    """What was to gather them is called off, and with it the parts; the file is fetched whole."""
+def give_up_stripes(decision: Decision, assembly: str, why: str) -> None:
+    """What was to assemble them is called off, and with it the parts; the file is fetched whole."""
     state = decision.state
-    transfer = state.transfers[gather]
-    decision.emit(cmd.GiveUpStripes, file=transfer.file, run=transfer.run, transfer=gather, why=why)
-    decision.emit(cmd.CancelTransfer, node=transfer.node, transfer=gather)
+    transfer = state.transfers[assembly]
+    decision.emit(cmd.GiveUpStripes, file=transfer.file, run=transfer.run, transfer=assembly, why=why)
+    decision.emit(cmd.CancelTransfer, node=transfer.node, transfer=assembly)
 
 
 def give_up_broken(decision: Decision) -> None:
     """Those that a part of was lost."""
     broken, decision.state.broken_stripes = decision.state.broken_stripes, {}
-    for gather, why in broken.items():
-        if gather in decision.state.striped:
-            give_up_stripes(decision, gather, why)
+    for assembly, why in broken.items():
+        if assembly in decision.state.striped:
+            give_up_stripes(decision, assembly, why)
 
 
 def give_up_parts_on(decision: Decision, node: NodeEntry, gap: int) -> int:
     """A job needs the room that parts for other nodes take here. Returns what is still missing."""
     for part in [part for part in decision.state.parts.values() if part.node == node.id]:
-        if gap > 0 and part.gather in decision.state.striped:
+        if gap > 0 and part.assembly in decision.state.striped:
             gap -= part.size_bytes
-            give_up_stripes(decision, part.gather, f"a job needs the room that its part takes on {node.id}")
+            give_up_stripes(decision, part.assembly, f"a job needs the room that its part takes on {node.id}")
     return gap
 
 
 def call_off_parts(decision: Decision) -> None:
-    """Those that nobody will gather. What cannot be told to a node now is told when it has reported."""
+    """Those that nobody will assemble. What cannot be told to a node now is told when it has reported."""
     state = decision.state
     orphaned, state.orphaned_parts = state.orphaned_parts, []
     for part_id in orphaned:
@@ -100,6 +100,6 @@ def call_off_parts(decision: Decision) -> None:
 def reprioritize(decision: Decision, transfer: TransferEntry) -> None:
     """A job waits for it, and so for its parts."""
     decision.emit(cmd.Reprioritize, node=transfer.node, transfer=transfer.id, priority=DEMAND)
-    if transfer.gathers:
+    if transfer.assembles:
         for part in decision.state.striped[transfer.id].parts.items():
             decision.emit(cmd.Reprioritize, node=part[0], transfer=part[1], priority=DEMAND)

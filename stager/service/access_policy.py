@@ -4,7 +4,7 @@ May know: the tenant, the OriginAccess port, how origins become configurations. 
 by which way: credentials, known hosts, endpoints and the like are those that the administrator registered, or there are none.
 
 What is below a registered place is asked for through that place: its base becomes the registered one and the rest a part of each path, so
-that the I/O node's own fence (no path, and no link at a file origin, leads out of the base) stands where the administrator set it.
+that the I/O node's own check (no path, and no link at a file origin, leads out of the base) stands where the administrator set it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stager.model.errors import Denied, Fault
 from stager.model.files import File, Location
 from stager.model.tenants import Registered, Tenant
 from stager.model.workflow import Origin, OriginKind, Workflow
-from stager.ports import DirectoryListing, Entry, OriginAccess, Probe
+from stager.ports import DirectoryListing, OriginAccess, OriginEntry, Probe
 
 # What a submitted file may say of its origins by itself: how it wants to be served, never as whom.
 OWN_OPTIONS = frozenset(("bandwidth", "shell_checksum", "verify_source", "queries"))
@@ -45,7 +45,7 @@ class Placed:
         return "/".join(part for part in (self.below, path) if part)
 
 
-class Fence:
+class AccessPolicy:
     """Of one tenant. Blocking: names of hosts are looked up, links of directories are followed."""
 
     def __init__(self, tenant: Tenant, environ: Mapping[str, str], check_host: Callable[[str], None] = check_public) -> None:
@@ -121,12 +121,12 @@ def said_by_itself(origin: Origin, key: str) -> Denied:
     return Denied(f"{text}; take that line out, and {ASK}", code="origin_denied", subject=f"origins.{origin.name}.{key}")
 
 
-def translated(workflow: Workflow, fence: Fence) -> Workflow:
+def translated(workflow: Workflow, access_policy: AccessPolicy) -> Workflow:
     """With its origins as they may be used; those that it does not use are gone. Raises Denied."""
     used = {source.location.origin for file in workflow.files.values() for source in file.sources}
     used |= {file.destination.location.origin for file in workflow.files.values() if file.destination is not None}
     used |= {workflow.spill_origin} if workflow.spill_origin is not None else set()
-    placed = {name: fence.place(origin) for name, origin in workflow.origins.items() if name in used}
+    placed = {name: access_policy.place(origin) for name, origin in workflow.origins.items() if name in used}
     origins = {name: each.origin for name, each in placed.items()}
     if not any(each.below for each in placed.values()):
         return replace(workflow, origins=origins)
@@ -142,22 +142,22 @@ def moved(file: File, placed: Mapping[str, Placed]) -> File:
     return replace(file, sources=sources, destination=destination)
 
 
-class FencedAccess:
+class TenantAccess:
     """The OriginAccess port for a reader of a tenant's file: asks for its paths where they may be asked for, and answers by their own."""
 
-    def __init__(self, fence: Fence, inner: OriginAccess) -> None:
-        self.fence, self.inner = fence, inner
+    def __init__(self, access_policy: AccessPolicy, inner: OriginAccess) -> None:
+        self.access_policy, self.inner = access_policy, inner
         self.placed: dict[Origin, Placed] = {}
 
     def place(self, origin: Origin) -> Placed:
         if origin not in self.placed:
-            self.placed[origin] = self.fence.place(origin)
+            self.placed[origin] = self.access_policy.place(origin)
         return self.placed[origin]
 
-    def stat(self, origin: Origin, paths: Sequence[str]) -> list[Entry | Fault]:
+    def stat(self, origin: Origin, paths: Sequence[str]) -> list[OriginEntry | Fault]:
         placed = self.place(origin)
         answers = self.inner.stat(placed.origin, [placed.path(path) for path in paths])
-        return [replace(found, path=path) if isinstance(found, Entry) else found for path, found in zip(paths, answers, strict=True)]
+        return [replace(found, path=path) if isinstance(found, OriginEntry) else found for path, found in zip(paths, answers, strict=True)]
 
     def list(self, origin: Origin, prefix: str, *, recursive: bool = True, limit: int = 1_000_000) -> DirectoryListing:
         placed = self.place(origin)

@@ -54,7 +54,7 @@ from stager.service.state_dir import StateDir
 from stager.service.tenancy import Tenancy
 from stager.service.views import ledger_entry, run_summary, state_of
 from stager.tasks import Tasks
-from stager.worker import Shelf, Worker
+from stager.worker import KeptSandboxes, Worker
 
 log = logging.getLogger(__name__)
 NODE_ID = "node0"
@@ -157,10 +157,10 @@ class Scheduler:
         self.link = NodeLink(self.node, self.inbox.put, outstanding, self.book, self.world.fatal, self.clock)
         worker = Worker(state_dir.root, self.node.client, binary=program, inherited={}, epoch=self.epoch)
         around = Surroundings(self)
-        self.shelf = Shelf(state_dir.root, self.settings.keep_failed_bytes)
-        self.shelf.load()
+        self.kept_sandboxes = KeptSandboxes(state_dir.root, self.settings.keep_failed_bytes)
+        self.kept_sandboxes.load()
         local, engine = (
-            LocalExecutor(worker, self.inbox.put, around, self.shelf),
+            LocalExecutor(worker, self.inbox.put, around, self.kept_sandboxes),
             EngineExecutor(worker, self.inbox.put, around, self.pulse),
         )
         self.executor = Executors(local, engine, around)

@@ -31,7 +31,7 @@ READ_BACK = ("readback", ADOPTED)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ComparisonRow:
     """`kind`: seconds, hours, bytes, count, share or money. `estimated` None: nothing was predicted of it."""
 
     name: str
@@ -94,7 +94,7 @@ def compare(
     cluster: Cluster,
     prices: ClusterPrices,
     estimated: Estimated | None = None,
-) -> list[Line]:
+) -> list[ComparisonRow]:
     """`estimated`: of this plan, on this cluster; None: it is made here."""
     question = Question(workflow, cluster, prices)
     report = (estimated or estimate_of(workflow, plan, history, cluster)).report
@@ -142,15 +142,17 @@ def actual_run(question: Question, summary: wire.RunSummary, history: wire.RunHi
     )
 
 
-def figures(predicted: Simulated | None, actual: Simulated, plan_job_s: float, job_s: float, summary: wire.RunSummary) -> list[Line]:
-    def of(name: str, kind: str, read: str) -> Line:
-        return Line(name, kind, None if predicted is None else getattr(predicted, read), getattr(actual, read))
+def figures(
+    predicted: Simulated | None, actual: Simulated, plan_job_s: float, job_s: float, summary: wire.RunSummary
+) -> list[ComparisonRow]:
+    def of(name: str, kind: str, read: str) -> ComparisonRow:
+        return ComparisonRow(name, kind, None if predicted is None else getattr(predicted, read), getattr(actual, read))
 
     asked = None if predicted is None else predicted.usage.reads + predicted.usage.writes
     return [
-        Line("makespan", "seconds", None if predicted is None else predicted.usage.wall_s, actual.usage.wall_s),
-        Line("makespan by the plan alone", "seconds", summary.predicted_wall_s, actual.usage.wall_s),
-        Line("jobs, one after the other", "seconds", plan_job_s, job_s),
+        ComparisonRow("makespan", "seconds", None if predicted is None else predicted.usage.wall_s, actual.usage.wall_s),
+        ComparisonRow("makespan by the plan alone", "seconds", summary.predicted_wall_s, actual.usage.wall_s),
+        ComparisonRow("jobs, one after the other", "seconds", plan_job_s, job_s),
         of("compute-node hours", "hours", "compute_node_hours"),
         of("I/O-node hours", "hours", "io_node_hours"),
         of("fetched", "bytes", "fetched_bytes"),
@@ -159,13 +161,13 @@ def figures(predicted: Simulated | None, actual: Simulated, plan_job_s: float, j
         of("read back to verify", "bytes", "readback_bytes"),
         of("over the WAN", "bytes", "wan_bytes"),
         # None where nothing was read: there was nothing to hit.
-        Line("hit rate", "share", None if predicted is None else predicted.hit_rate, summary.hit_rate),
-        Line("requests at buckets", "count", asked, actual.usage.reads + actual.usage.writes),
+        ComparisonRow("hit rate", "share", None if predicted is None else predicted.hit_rate, summary.hit_rate),
+        ComparisonRow("requests at buckets", "count", asked, actual.usage.reads + actual.usage.writes),
     ]
 
 
-def bills(predicted: Simulated | None, actual: Simulated) -> list[Line]:
+def bills(predicted: Simulated | None, actual: Simulated) -> list[ComparisonRow]:
     names = {"compute": "compute nodes", "io_nodes": "I/O nodes"}
     before = dict(predicted.bill.lines()) if predicted is not None else {}
-    lines = [Line(f"cost of {names.get(name, name)}", "money", before.get(name), part) for name, part in actual.bill.lines()]
-    return [*lines, Line("cost in total", "money", None if predicted is None else predicted.bill.total, actual.bill.total)]
+    lines = [ComparisonRow(f"cost of {names.get(name, name)}", "money", before.get(name), part) for name, part in actual.bill.lines()]
+    return [*lines, ComparisonRow("cost in total", "money", None if predicted is None else predicted.bill.total, actual.bill.total)]

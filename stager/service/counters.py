@@ -133,7 +133,7 @@ RUN_EVENTS = frozenset(OF_RUNS | {ev.JobCalled, ev.CallFailed, ev.EngineRunEnded
 RUN_COMMANDS = frozenset(
     {
         cmd.Fetch,
-        cmd.Gather,
+        cmd.AssembleStripes,
         cmd.GiveUpStripes,
         cmd.CopyReplica,
         cmd.Upload,

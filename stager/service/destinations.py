@@ -14,7 +14,7 @@ from stager.adapters.run_records import Written, is_under_way, written_before
 from stager.model.errors import Fault, Refused, StagerError
 from stager.model.files import FileKind, OnExists
 from stager.model.workflow import Workflow
-from stager.ports import Entry, OriginAccess
+from stager.ports import OriginAccess, OriginEntry
 from stager.readers.resolve import ask_origin
 
 NAMED_MAX = 200
@@ -51,13 +51,13 @@ def already_there(workflow: Workflow, access: OriginAccess, records: Path, tenan
     for origin, paths in rules.items():
         answers = answered(workflow, origin, paths, access)
         there = ((path, rule, answers.get(path)) for path, rule in paths.items())
-        found += [(origin, path, rule, entry.token) for path, rule, entry in there if isinstance(entry, Entry)]
+        found += [(origin, path, rule, entry.token) for path, rule, entry in there if isinstance(entry, OriginEntry)]
     asked = {Written(path, token) for _, path, rule, token in found if rule is OnExists.FAIL}
     own = written_before(records, asked, tenant) if asked else frozenset()
     return [There(origin, path, rule, Written(path, token) in own) for origin, path, rule, token in found]
 
 
-def answered(workflow: Workflow, origin: str, paths: Collection[str], access: OriginAccess) -> Mapping[str, Entry | Fault]:
+def answered(workflow: Workflow, origin: str, paths: Collection[str], access: OriginAccess) -> Mapping[str, OriginEntry | Fault]:
     try:
         return ask_origin(workflow.origins[origin], list(paths), access)
     except StagerError:

@@ -26,8 +26,8 @@ async def collect(scheduler: Scheduler, wanted: wire.GcRequest) -> wire.GcReport
     # Their ledgers and reports are what people come back for.
     runs = over if wanted.runs or wanted.records else []
     replicas = await scheduler.ask(lambda: unwanted_replicas(scheduler)) if wanted.cache else []
-    shelf, idle = scheduler.shelf, await scheduler.ask(lambda: idle_runs(scheduler, wanted.runs))
-    sandboxes = [entry for entry in list(shelf.kept.values()) if entry.run in idle]
+    kept_sandboxes, idle = scheduler.kept_sandboxes, await scheduler.ask(lambda: idle_runs(scheduler, wanted.runs))
+    sandboxes = [entry for entry in list(kept_sandboxes.kept.values()) if entry.run in idle]
     directories = [directory for run in over if (directory := scheduler.state_dir.logs / safe_name(run)).is_dir()]
     freed = await asyncio.to_thread(lambda: sum(map(tree_bytes, directories)))
     sizes = await asyncio.to_thread(lambda: [sandbox_bytes(each.place) for each in sandboxes])
@@ -39,7 +39,7 @@ async def collect(scheduler: Scheduler, wanted: wire.GcRequest) -> wire.GcReport
         await asyncio.to_thread(shutil.rmtree, directory, True)
     # Not one that somebody has a shell in.
     dropped_bytes = await asyncio.to_thread(
-        lambda: [size for each, size in zip(sandboxes, sizes, strict=True) if shelf.drop(each.run, each.job)]
+        lambda: [size for each, size in zip(sandboxes, sizes, strict=True) if kept_sandboxes.drop(each.run, each.job)]
     )
     dropped = [replica for replica in replicas if await drop(scheduler, replica)]
     if dropped:
@@ -71,7 +71,9 @@ def chosen_runs(scheduler: Scheduler, named: list[str]) -> list[str]:
 def idle_runs(scheduler: Scheduler, named: list[str]) -> set[str]:
     """Those whose jobs' sandboxes may go: all that nothing goes on in, or of them those named. A resume needs no sandbox."""
     active = scheduler.machine.state.active
-    return {entry.run for entry in list(scheduler.shelf.kept.values()) if entry.run not in active and (not named or entry.run in named)}
+    return {
+        entry.run for entry in list(scheduler.kept_sandboxes.kept.values()) if entry.run not in active and (not named or entry.run in named)
+    }
 
 
 def unwanted_replicas(scheduler: Scheduler) -> list[Replica]:

@@ -128,7 +128,7 @@ async def job_views(scheduler: Scheduler, run: str, start: int, limit: int, choi
 
     def look() -> tuple[list[wire.JobView], int]:
         entry = scheduler.run_service.known(run)
-        chosen, now, kept = choice.of(entry), scheduler.clock(), scheduler.shelf.kept
+        chosen, now, kept = choice.of(entry), scheduler.clock(), scheduler.kept_sandboxes.kept
         return [job_view(entry, job, scheduler.counters, (run, job) in kept, now) for job in chosen[start : start + limit]], len(chosen)
 
     return await scheduler.ask(look)

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Reading(Rights):
-    """The intake, elsewhere: what is only looked up is done here."""
+    """Submissions that another process reads; what is only looked up is done here."""
 
     def __init__(self, settings: Settings, tenancy: Tenancy, limits: Limits | None = None) -> None:
         super().__init__(tenancy)

@@ -14,7 +14,7 @@ from stager.model.errors import InvalidInput, Refused, StagerError
 from stager.scheduler.state import State
 from stager.scheduler.states import CopyState, JobState
 from stager.service.app import NODE_ID, Scheduler
-from stager.worker import Access, AttemptSpec, Kept
+from stager.worker import AttemptSpec, InputAccess, Kept
 from stager.worker.environment import job_environment
 from stager.worker.place import read_json
 from stager.worker.spec import SCRATCH
@@ -24,7 +24,7 @@ LOOKS = itertools.count(1)
 
 async def sandbox_of(scheduler: Scheduler, run: str, job: str) -> wire.Sandbox:
     """Raises InvalidInput for what is not there, Refused where no sandbox is kept, with the reason."""
-    found = scheduler.shelf.kept.get((run, job))
+    found = scheduler.kept_sandboxes.kept.get((run, job))
     # A resume may have dropped the job, and the sandbox may go at any time.
     entry = await scheduler.ask(lambda: scheduler.run_service.known(run).workflow.jobs.get(job))
     said = read_json(found.place.attempt) if found is not None else None
@@ -32,7 +32,7 @@ async def sandbox_of(scheduler: Scheduler, run: str, job: str) -> wire.Sandbox:
         raise await scheduler.ask(lambda: none_kept(scheduler, run, job))
     spec = AttemptSpec.from_json(said)
     spec = replace(spec, env=dict(entry.env))
-    links = {each.path: each.file_id for each in spec.inputs if each.access is Access.LINK}
+    links = {each.path: each.file_id for each in spec.inputs if each.access is InputAccess.LINK}
     held = await scheduler.ask(lambda: held_now(scheduler.machine.state, set(links.values())))
     mounts = await linked(scheduler, found, {path: (file, held[file]) for path, file in links.items() if file in held})
     missing = [path for path, file in links.items() if file not in held] + [each.path for each in spec.direct]
@@ -66,14 +66,14 @@ def none_kept(scheduler: Scheduler, run: str, job: str) -> StagerError:
     entry = scheduler.run_service.known(run)
     if job not in entry.jobs:
         return InvalidInput(f"run {run} has no job {job!r}; `stager jobs {run}` lists them", code="not_found", subject=job)
-    state, why = entry.jobs[job].state, scheduler.shelf.gone.get((run, job), "")
+    state, why = entry.jobs[job].state, scheduler.kept_sandboxes.gone.get((run, job), "")
     if scheduler.tenancy.of_run(run):
         why = "it is a tenant's, and nobody gets a shell on the machine of a service"
     elif state is JobState.RUNNING:
         why = "it runs; its sandbox is its own until it has failed"
     elif state is JobState.DONE:
         why = "it has succeeded, and what it made was taken"
-    elif scheduler.shelf.bytes_max == 0:
+    elif scheduler.kept_sandboxes.bytes_max == 0:
         why = "STAGER_KEEP_FAILED is 0"
     elif not why:
         why = "it has not failed, or did before its program began, or `stager gc` took it"

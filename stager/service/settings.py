@@ -1,6 +1,6 @@
 """Settings: command line, then environment, then the configuration file, then defaults.
 
-May know: the model. One rule: the only reader of the environment and of the configuration file; the rest of the house is given values.
+May know: the model. One rule: the only reader of the environment and of the configuration file; everything else is given values.
 """
 
 from __future__ import annotations

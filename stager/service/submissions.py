@@ -1,7 +1,8 @@
-"""From what a tenant sent to a workflow, a plan and the credentials of a run: read by the same readers as any file, behind the fence.
+"""Makes a workflow, a plan and the credentials of a run from what a tenant sent. The same readers as for any file read it, under the
+tenant's access policy.
 
-May know: the readers, the fence, the planner. Blocking. One rule: the text lies in a private directory while it is read, nothing of that
-directory is told, and no reader looks outside it.
+May know: the readers, the access policy, the planner. Blocking. One rule: the text lies in a private directory while it is read, nothing
+of that directory is told, and no reader looks outside it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from stager.readers.lines import WorkflowInvalid
 from stager.readers.prices import packaged_prices
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
 from stager.readers.topology import read_topology
-from stager.service.access_policy import FencedAccess, translated
+from stager.service.access_policy import TenantAccess, translated
 from stager.service.choices import Question, ask, draws_for
 from stager.service.choices_json import choices_json
 from stager.service.destinations import require_free
@@ -56,7 +57,7 @@ U = TypeVar("U", bound=rest.Sent)
 class Read:
     workflow: Workflow
     format: WorkflowFormat
-    access: FencedAccess
+    access: TenantAccess
 
 
 class Rights:
@@ -79,9 +80,9 @@ class Rights:
 
     def credentials(self, workflow: Workflow, tenant: str, env: dict[str, str]) -> wire.Credentials:
         """`env` is the submitter's own; the service's is given to nobody."""
-        fence = self.tenancy.fence(tenant)
+        access_policy = self.tenancy.access_policy(tenant)
         named = {name for job in workflow.jobs.values() for name in job.env_pass}
-        origins = {name: fence.config(origin) for name, origin in workflow.origins.items()}
+        origins = {name: access_policy.config(origin) for name, origin in workflow.origins.items()}
         return wire.Credentials(origins, {name: value for name, value in env.items() if name in named})
 
 
@@ -94,7 +95,7 @@ class Submissions(Rights):
         self.records = StateDir(settings.state_dir).runs
 
     def validate(self, body: bytes, tenant: str) -> rest.Validated:
-        upload = understood(body, rest.Upload)
+        upload = understood(body, rest.WorkflowText)
         with self.read(upload, tenant) as read:
             workflow = read.workflow
         return rest.Validated(
@@ -109,7 +110,7 @@ class Submissions(Rights):
 
     def plan(self, body: bytes, tenant: str) -> bytes:
         """A `rest.Planned` as JSON."""
-        upload = understood(body, rest.Upload)
+        upload = understood(body, rest.WorkflowText)
         with self.read(upload, tenant) as read:
             plan = plan_as_asked(read.workflow, self.settings, load_profiles(self.settings), chosen(upload.options))
             fault = None
@@ -159,10 +160,10 @@ class Submissions(Rights):
         return wire.SubmitRequest(read.workflow, plan, credentials, part_of=sent.part_of)
 
     @contextmanager
-    def read(self, upload: rest.Upload, tenant: str) -> Iterator[Read]:
+    def read(self, upload: rest.WorkflowText, tenant: str) -> Iterator[Read]:
         """What is raised inside tells nothing of where it lay."""
-        fence = self.tenancy.fence(tenant)
-        access = FencedAccess(fence, IonodeOriginAccess(self.settings.environ))
+        access_policy = self.tenancy.access_policy(tenant)
+        access = TenantAccess(access_policy, IonodeOriginAccess(self.settings.environ))
         if upload.file_name in upload.files:
             raise InvalidInput(f"{upload.file_name!r} is the workflow itself; name the file beside it otherwise", subject="files")
         with laid({upload.file_name: upload.workflow, **upload.files}, self.settings.state_dir) as place:
@@ -173,9 +174,9 @@ class Submissions(Rights):
             workflow = read_workflow(path, access=access, options=reader_options(found, upload.options.output_origin, Path("/")))
             if upload.options.spill is not None:
                 require_spill(workflow, upload.options.spill)
-            fenced = translated(spilling(workflow, upload.options.spill), fence)
-            notes = tuple(note.replace(f"{place}/", "") for note in fenced.notes)
-            yield Read(replace(fenced, source_path="", notes=notes), found, access)
+            allowed = translated(spilling(workflow, upload.options.spill), access_policy)
+            notes = tuple(note.replace(f"{place}/", "") for note in allowed.notes)
+            yield Read(replace(allowed, source_path="", notes=notes), found, access)
 
 
 def chosen(options: rest.Options) -> SubmitOptions:

@@ -18,7 +18,7 @@ from stager.model.errors import Denied, Refused, StagerError
 from stager.model.tenants import Tenant, Tenants
 from stager.model.workflow import Origin
 from stager.readers.tenants import read_tenants
-from stager.service.access_policy import Fence
+from stager.service.access_policy import AccessPolicy
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +61,8 @@ class Tenancy:
             raise Denied(f"there is no tenant {name!r} any more", code="tenant_unknown", subject=name)
         return found
 
-    def fence(self, name: str) -> Fence:
-        return Fence(self.tenant(name), self.environ)
+    def access_policy(self, name: str) -> AccessPolicy:
+        return AccessPolicy(self.tenant(name), self.environ)
 
     def of_run(self, run: str) -> str:
         """Empty: submitted over the owner's socket."""
@@ -71,7 +71,7 @@ class Tenancy:
     def resolve(self, run: str, origin: Origin) -> dict[str, Any]:
         """The node's configuration of a run's origin: a tenant's as its administrator says now, the owner's as the environment says."""
         tenant = self.of_run(run)
-        return self.fence(tenant).config(origin) if tenant else resolve(origin, self.environ)
+        return self.access_policy(tenant).config(origin) if tenant else resolve(origin, self.environ)
 
     def needs_secrets(self, run: str, origin: Origin) -> bool:
         """Whether only the submitter could say it: never of a tenant's."""

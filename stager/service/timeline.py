@@ -101,8 +101,8 @@ TELL: dict[type, Callable[[Any], str]] = {
     ev.AttemptWaits: lambda e: f"attempt {e.attempt} waits for {format_size(e.needed_bytes)} of space for its outputs",
     ev.AttemptEnded: ended_text,
     cmd.Fetch: fetch_text,
-    cmd.Gather: lambda c: (
-        f"gather {c.transfer} of {c.lfn} on {c.node} from its parts on {', '.join(part.node for part in c.parts)} ({c.purpose.value})"
+    cmd.AssembleStripes: lambda c: (
+        f"assemble {c.transfer} of {c.lfn} on {c.node} from its parts on {', '.join(part.node for part in c.parts)} ({c.purpose.value})"
     ),
     cmd.GiveUpStripes: lambda c: f"its stripes are given up, it is fetched whole: {c.why}",
     cmd.CopyReplica: lambda c: f"copy {c.transfer} of {c.lfn} from {c.source} to {c.node} ({c.purpose.value}, try {c.attempt_number})",
@@ -154,7 +154,7 @@ def timeline(
 
 
 def seen_of(value: Any, is_seen: Callable[[str], bool], strange: set[str]) -> bool:
-    """`strange` gathers the transfers of others, since their events name no run."""
+    """`strange` collects the transfers of others, since their events name no run."""
     run, transfer = getattr(value, "run", ""), getattr(value, "transfer", "")
     if run and not is_seen(run):
         strange.add(transfer)
@@ -163,7 +163,7 @@ def seen_of(value: Any, is_seen: Callable[[str], bool], strange: set[str]) -> bo
 
 
 def concerns(value: Any, run: str, file_id: str, job: str, ids: set[str]) -> bool:
-    """`ids` gathers transfers and attempts that belong to it, since their events name nothing else."""
+    """`ids` collects transfers and attempts that belong to it, since their events name nothing else."""
     own = getattr(value, "transfer", "") or getattr(value, "attempt", "")
     if file_id:
         made = any(made.file == file_id for made in getattr(value, "outputs", ()))

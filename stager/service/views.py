@@ -1,6 +1,6 @@
-"""What the Machine's state looks like from outside: the bodies of the REST API.
+"""What the Machine's state looks like from outside: the bodies of the socket API.
 
-May know: the Machine's state (read only), the tally, wire. One rule: on the driving thread, between two batches; nothing here changes
+May know: the Machine's state (read only), the counters, wire. One rule: on the driving thread, between two batches; nothing here changes
 anything.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from stager import wire
-from stager.adapters.run_records import WORST_FIRST, Line, RunRecord
+from stager.adapters.run_records import WORST_FIRST, RunGroup, RunRecord
 from stager.model.errors import Fault
 from stager.model.workflow import Workflow
 from stager.planning.plan import Basis
-from stager.scheduler.ledger import Entry, Standing, ledger_of
+from stager.scheduler.ledger import LedgerRow, Standing, ledger_of
 from stager.scheduler.state import FileEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState, RunState
 from stager.service.counters import Counters
@@ -63,7 +63,7 @@ def run_info(record: RunRecord, run: RunEntry | None, now: float) -> wire.RunInf
     )
 
 
-def line_info(first: RunRecord, line: Line, known: Mapping[str, RunEntry], now: float) -> wire.RunInfo:
+def line_info(first: RunRecord, line: RunGroup, known: Mapping[str, RunEntry], now: float) -> wire.RunInfo:
     """`first`: by which the line goes."""
     if line.runs == 1:
         return run_info(first, known.get(first.run), now)
@@ -244,7 +244,7 @@ def ledger_totals(state: State, run: RunEntry) -> wire.LedgerTotals:
     return wire.LedgerTotals(**{name: wire.FileCounts(files=files, size_bytes=size) for name, (files, size) in counts.items()})
 
 
-def ledger_entry(workflow: Workflow, entry: Entry) -> wire.LedgerEntry:
+def ledger_entry(workflow: Workflow, entry: LedgerRow) -> wire.LedgerEntry:
     destination = workflow.files[entry.lfn].destination
     return wire.LedgerEntry(
         lfn=entry.lfn,

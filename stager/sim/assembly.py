@@ -27,7 +27,7 @@ LOST_PART = Fault(ErrorClass.TRANSIENT, "connection_lost", "a part of it will no
 
 @dataclass(slots=True)
 class Hop:
-    """One part on its way from the node that fetches it to the one that gathers."""
+    """One part on its way from the node that fetches it to the one that assembles."""
 
     moving: Moving
     part: cmd.Part
@@ -54,7 +54,7 @@ def way_between(source: SimNode, node: SimNode) -> tuple[str, ...]:
     return (f"disk:{source.id}", f"out:{source.id}", f"in:{node.id}", f"disk:{node.id}")
 
 
-class Gathers:
+class Assemblies:
     """Those under way. `made` and `fail` are the transfer table's."""
 
     def __init__(self, clock: Clock, links: Links, made: Callable[[Moving, str, int], None], fail: Callable[[Moving, Fault], None]) -> None:

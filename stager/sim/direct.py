@@ -29,7 +29,7 @@ class Sampling(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class FileUse:
     """One file read or written by one job."""
 
     origin: str
@@ -43,7 +43,7 @@ class DirectRun:
     """`home`: the origin that intermediates go to, empty where there are none."""
 
     wall_s: float
-    accesses: tuple[Access, ...]
+    accesses: tuple[FileUse, ...]
     home: str
     intermediate_bytes: int
 
@@ -113,7 +113,7 @@ class DirectWorld:
         self.free_memory = [compute.memory_bytes] * compute.nodes
         self.waiting = {job: len(above) for job, above in graph.parents.items()}
         self.ready: list[tuple[int, str]] = []
-        self.accesses: list[Access] = []
+        self.accesses: list[FileUse] = []
 
     def live(self) -> DirectRun:
         for job, above in self.waiting.items():
@@ -168,15 +168,15 @@ class DirectWorld:
         yield Step(self.draws.duration_s(compute_s, attempt_id(self.run, job.id, 1), spread))
         yield from self._moves(working.node, [self._access(entry.lfn, False) for entry in job.outputs])
 
-    def _access(self, lfn: str, is_read: bool) -> Access:
+    def _access(self, lfn: str, is_read: bool) -> FileUse:
         file = self.workflow.files[lfn]
         if file.is_external:
             origin = file.sources[0].location.origin
         else:
             origin = file.destination.location.origin if file.destination is not None else self.home
-        return Access(origin, lfn, self.sizes[lfn], is_read)
+        return FileUse(origin, lfn, self.sizes[lfn], is_read)
 
-    def _moves(self, node: int, accesses: list[Access]) -> Iterator[Step]:
+    def _moves(self, node: int, accesses: list[FileUse]) -> Iterator[Step]:
         """One file after the other, as programs read and write; each costs a round trip of its own."""
         self.accesses += accesses
         for origin in dict.fromkeys(access.origin for access in accesses):

@@ -22,7 +22,7 @@ def fetch(world: SimWorld, command: cmd.Fetch) -> None:
         world.transfers.accept(command, node, world.origin_of(command.run, command.origin))
 
 
-def copy_replica(world: SimWorld, command: cmd.CopyReplica | cmd.Gather) -> None:
+def copy_replica(world: SimWorld, command: cmd.CopyReplica | cmd.AssembleStripes) -> None:
     node = world.nodes[command.node]
     if node.answers:
         world.transfers.accept_copy(command, node, world.nodes)
@@ -105,7 +105,7 @@ def record_only(world: SimWorld, command: Any) -> None:
 
 DOERS: dict[type, Callable[[SimWorld, Any], None]] = {
     cmd.Fetch: fetch,
-    cmd.Gather: copy_replica,
+    cmd.AssembleStripes: copy_replica,
     cmd.GiveUpStripes: record_only,
     cmd.CopyReplica: copy_replica,
     cmd.Reprioritize: reprioritize,

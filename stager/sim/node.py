@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stager.model.record import Entry
+from stager.model.record import StateEntry
 
 
 class Full(Exception):
@@ -23,7 +23,7 @@ class SandboxFull(Exception):
         self.fitted_bytes = fitted_bytes
 
 
-class Replica(Entry):
+class Replica(StateEntry):
     content: str
     size_bytes: int
     quarantined: bool = False

@@ -19,7 +19,7 @@ from stager.model.errors import NEWER_CODE, ErrorClass, Fault
 from stager.planning.transport import may_begin
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.sim.assembly import Gathers, Hop, part_content, way_between
+from stager.sim.assembly import Assemblies, Hop, part_content, way_between
 from stager.sim.clock import Clock
 from stager.sim.faults import ORIGIN_FAULTS, Faults
 from stager.sim.links import Flow, Links
@@ -41,7 +41,7 @@ class Moving(Struct):
     that follows what the file costs.
     """
 
-    command: cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload
+    command: cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica | cmd.Upload
     node: SimNode
     origin: SimOrigin | None
     priority: int
@@ -155,7 +155,7 @@ class TransferTable:
         self.uploaded_bytes = 0
         self.copied_bytes = 0
         self.readback_bytes = 0
-        self.gathers = Gathers(clock, links, self._made, self._fail)
+        self.assemblies = Assemblies(clock, links, self._made, self._fail)
         self._lanes: dict[tuple[str, str], Lane] = {}
 
     def accept(self, command: cmd.Fetch | cmd.Upload, node: SimNode, origin: SimOrigin, is_read_back: bool = False) -> None:
@@ -193,8 +193,8 @@ class TransferTable:
         heappush(lane.waiting, (command.priority, self.begun, command.transfer))
         self._pump(lane)
 
-    def accept_copy(self, command: cmd.CopyReplica | cmd.Gather, node: SimNode, nodes: dict[str, SimNode]) -> None:
-        """From node to node, as many at once as are asked for; of several at once what is gathered."""
+    def accept_copy(self, command: cmd.CopyReplica | cmd.AssembleStripes, node: SimNode, nodes: dict[str, SimNode]) -> None:
+        """From node to node, as many at once as are asked for; of several at once what is assembled."""
         told = self.results.get(command.transfer) if self.remembers else None
         if command.transfer in self.open:
             return
@@ -206,7 +206,7 @@ class TransferTable:
             return
         source = nodes[command.source] if isinstance(command, cmd.CopyReplica) else None
         moving = Moving(command, node, None, command.priority, self._clock.now, state="connecting", source=source)
-        if isinstance(command, cmd.Gather):
+        if isinstance(command, cmd.AssembleStripes):
             moving.hops = [Hop(moving, part, nodes[part.node]) for part in command.parts]
         self.open[command.transfer] = moving
         self.begun += 1
@@ -218,7 +218,7 @@ class TransferTable:
             return
         self._clock.after(BETWEEN_NODES_S, self._connected, moving)
 
-    def _tell_there(self, command: cmd.Fetch | cmd.Gather | cmd.CopyReplica, node: SimNode, token: str) -> None:
+    def _tell_there(self, command: cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica, node: SimNode, token: str) -> None:
         """Committed by an earlier life of the node."""
         replica = node.replicas[command.file, command.transfer]
         done = ev.TransferDone(
@@ -241,7 +241,7 @@ class TransferTable:
         moving = self.open.get(transfer)
         if moving is not None:
             self._end(moving)
-            self.gathers.part_ended(transfer, well=False)
+            self.assemblies.part_ended(transfer, well=False)
             self._tell_end(moving, ev.TransferCancelled(at=self._clock.now, node=moving.node.id, transfer=transfer))
 
     def vanish(self, node: SimNode) -> None:
@@ -252,10 +252,10 @@ class TransferTable:
             self.vanished += 1
             self._end(moving)
         for moving in gone:
-            self.gathers.part_ended(moving.command.transfer, well=False)
+            self.assemblies.part_ended(moving.command.transfer, well=False)
         for moving in [moving for moving in self.open.values() if moving.source is node]:
             self._fail(moving, LOST_SOURCE)
-        self.gathers.node_died(node)
+        self.assemblies.node_died(node)
 
     def flow_ended(self, moving: Moving) -> None:
         """All its bytes, or as many as it was to have, have passed."""
@@ -316,7 +316,7 @@ class TransferTable:
         if drawn is not None:
             moving.fault, size = drawn[0], size * drawn[1]
         if moving.hops:
-            self.gathers.begin(moving)
+            self.assemblies.begin(moving)
             return
         way, lane = way_of(moving), self._lanes[moving.node.id, moving.origin.url] if moving.origin is not None else None
         if lane is not None and (file_s := lane.file_s.get(moving.is_incoming)):
@@ -333,8 +333,8 @@ class TransferTable:
             return None
         if isinstance(command, cmd.CopyReplica):
             return self._copy_fault(moving, command)
-        if isinstance(command, cmd.Gather):
-            return self.gathers.fault_of(moving, self.open)
+        if isinstance(command, cmd.AssembleStripes):
+            return self.assemblies.fault_of(moving, self.open)
         assert moving.origin is not None
         stored = moving.origin.files.get(command.path)
         if stored is None:
@@ -375,7 +375,7 @@ class TransferTable:
         moving.node.commit(command.file, command.transfer, content, size_bytes, is_part)
         self.fetched_bytes += size_bytes
         self._done(moving, size_bytes, content, stored.token, "")
-        self.gathers.part_ended(command.transfer, well=True)
+        self.assemblies.part_ended(command.transfer, well=True)
 
     def _end_upload(self, moving: Moving, command: cmd.Upload) -> None:
         assert moving.origin is not None
@@ -425,7 +425,7 @@ class TransferTable:
         if moving.state == "ended":
             return
         self._end(moving)
-        self.gathers.part_ended(moving.command.transfer, well=False)
+        self.assemblies.part_ended(moving.command.transfer, well=False)
         self._tell_end(moving, ev.TransferFailed(at=self._clock.now, node=moving.node.id, transfer=moving.command.transfer, fault=fault))
 
     def _end(self, moving: Moving) -> None:
@@ -433,7 +433,7 @@ class TransferTable:
         if moving.flow is not None:
             self._links.stop(self._clock.now, moving.flow)
         if moving.hops:
-            self.gathers.stop(moving)
+            self.assemblies.stop(moving)
         had_stream = moving.state in ("connecting", "moving")
         moving.state = "ended"
         self.open.pop(moving.command.transfer, None)

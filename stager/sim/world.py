@@ -314,7 +314,7 @@ class SimWorld:
             can_link=node.can_link,
             replicas=replicas,
             transfers=transfers,
-            can_gather=True,
+            can_assemble=True,
         )
 
     # Words
@@ -363,7 +363,7 @@ class SimWorld:
                 if type(subject) is Moving:
                     self.transfers.flow_ended(subject)
                 elif type(subject) is Hop:
-                    self.transfers.gathers.passed(subject)
+                    self.transfers.assemblies.passed(subject)
                 else:
                     self.executor.flow_ended(subject)
         clock.run_due()

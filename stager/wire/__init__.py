@@ -1,6 +1,6 @@
-"""What the scheduler and its clients say to each other: the bodies of the REST API.
+"""What the scheduler and its clients say to each other: the bodies of the socket API.
 
-May know: the pure rooms. One rule: secrets travel in `Credentials` only, which never shows them and is never written anywhere.
+May know: the pure packages. One rule: secrets travel in `Credentials` only, which never shows them and is never written anywhere.
 Bodies that hold whole workflows are msgspec values (100,000 jobs in well under a second); everything else is pydantic.
 """
 

@@ -1,6 +1,6 @@
 """Bodies that hold whole workflows: msgspec values, since 100,000 jobs take well under a second so.
 
-May know: the pure rooms. One rule: secrets travel in `Credentials` only, which never shows them and is never written anywhere.
+May know: the pure packages. One rule: secrets travel in `Credentials` only, which never shows them and is never written anywhere.
 """
 
 from __future__ import annotations

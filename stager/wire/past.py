@@ -1,4 +1,4 @@
-"""Bodies about what a run did: its events, its story, its history, what it came to. One rule: they only retell what is recorded."""
+"""Bodies about what a run did: its events, its timeline, its history, what it came to. One rule: they only retell what is recorded."""
 
 from __future__ import annotations
 

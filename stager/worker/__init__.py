@@ -6,14 +6,14 @@ One rule: whatever dies at whatever instant, `adopt` finds out what became of th
 
 from stager.worker.attempt import AttemptResult, AttemptWaiting, Measures, Outcome
 from stager.worker.called import Called, Staged
-from stager.worker.kept_sandboxes import Kept, Shelf
+from stager.worker.kept_sandboxes import Kept, KeptSandboxes
 from stager.worker.node_port import NodePort
 from stager.worker.place import Place
-from stager.worker.spec import Access, AttemptInput, AttemptOutput, AttemptSpec, DirectInput
+from stager.worker.spec import AttemptInput, AttemptOutput, AttemptSpec, DirectInput, InputAccess
 from stager.worker.worker import Sight, Worker
 
 __all__ = [
-    "Access",
+    "InputAccess",
     "AttemptInput",
     "AttemptOutput",
     "AttemptResult",
@@ -26,7 +26,7 @@ __all__ = [
     "NodePort",
     "Outcome",
     "Place",
-    "Shelf",
+    "KeptSandboxes",
     "Sight",
     "Staged",
     "Worker",

@@ -34,7 +34,7 @@ class Kept:
     place: Place
 
 
-class Shelf:
+class KeptSandboxes:
     """`bytes_max` 0: none is kept. `take` may come at any time; what removes comes from one thread at a time, and only it takes long."""
 
     def __init__(self, state_dir: Path, bytes_max: int) -> None:

@@ -19,7 +19,7 @@ ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,128}\Z")
 SCRATCH = ".tmp"
 
 
-class Access(StrEnum):
+class InputAccess(StrEnum):
     """How an input gets into the sandbox: a read-only mount of the store's own file, or a copy."""
 
     LINK = "link"
@@ -31,7 +31,7 @@ class AttemptInput:
     file_id: str
     generation: str
     path: str
-    access: Access = Access.LINK
+    access: InputAccess = InputAccess.LINK
 
     def to_wire(self) -> dict[str, Any]:
         return {"file_id": self.file_id, "generation": self.generation, "path": self.path, "access": self.access.value}
@@ -150,7 +150,7 @@ class AttemptSpec:
             job_id=said["job_id"],
             number=said["number"],
             argv=(said["program"],),
-            inputs=tuple(AttemptInput(**entry | {"access": Access(entry["access"])}) for entry in said["inputs"]),
+            inputs=tuple(AttemptInput(**entry | {"access": InputAccess(entry["access"])}) for entry in said["inputs"]),
             outputs=tuple(AttemptOutput(**entry | {"kind": FileKind(entry["kind"])}) for entry in said["outputs"]),
             reservation_id=said["reservation_id"],
             reserve_bytes=said["reserve_bytes"],

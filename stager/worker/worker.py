@@ -31,7 +31,7 @@ from stager.worker.leftover import with_found
 from stager.worker.node_port import UNASKED_CODES, NodePort
 from stager.worker.place import Place, log_paths, publish_json, read_json, write_json
 from stager.worker.reaper import Reaper
-from stager.worker.spec import SCRATCH, Access, AttemptSpec
+from stager.worker.spec import SCRATCH, AttemptSpec, InputAccess
 
 # Larger logs are copied in a thread, so that other attempts go on meanwhile.
 INLINE_COPY_BYTES = 1 << 20
@@ -292,9 +292,9 @@ def stage_out_body(spec: AttemptSpec, place: Place) -> dict[str, Any]:
         "sandbox_dir": place.sandbox,
         "reservation_id": spec.reservation,
         "outputs": [entry.to_wire() for entry in spec.outputs],
-        "mounts": [*(entry.path for entry in spec.inputs if entry.access is Access.LINK), *(entry.path for entry in spec.direct)],
+        "mounts": [*(entry.path for entry in spec.inputs if entry.access is InputAccess.LINK), *(entry.path for entry in spec.direct)],
         # What the job was given is no output that somebody forgot to declare.
-        "keep": [entry.path for entry in spec.inputs if entry.access is Access.COPY],
+        "keep": [entry.path for entry in spec.inputs if entry.access is InputAccess.COPY],
         "want_sha256": spec.want_sha256,
         "release": release_body(spec, place, keep_sandbox=False),
     }

@@ -17,7 +17,7 @@ from airflow.providers.stager.calls import Calls, Try
 from airflow.providers.stager.facts import dag_fact
 from airflow.providers.stager.files import TaskFiles
 from airflow.providers.stager.graph import DagFact, FileFact, TaskFact
-from airflow.providers.stager.handoff import Desk, Ended
+from airflow.providers.stager.handoff import Ended, Outbox
 from airflow.providers.stager.listener import submit_readers
 from airflow.providers.stager.operators.stage import StagerOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -180,9 +180,9 @@ def test_who_reads_gets_what_was_made_last_whether_the_service_was_there_or_not(
     turns.make("alone at last", staged=False)
     loose = service.loose_of(turns.dag, "r1")
     assert all(loose.is_newer(uri) for uri in turns.files)
-    desk = Desk(lambda: None)
-    desk.tell(Ended(turns.dag, "r1", True, ""))
-    desk.drain()
+    outbox = Outbox(lambda: None)
+    outbox.tell(Ended(turns.dag, "r1", True, ""))
+    outbox.drain()
     assert not any(loose.is_newer(uri) for uri in turns.files), "gone with the DagRun"
 
 

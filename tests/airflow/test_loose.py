@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.providers.stager import service
 from airflow.providers.stager.graph import DagFact, FileFact, TaskFact
-from airflow.providers.stager.handoff import Begun, Desk, Ended
+from airflow.providers.stager.handoff import Begun, Ended, Outbox
 from airflow.providers.stager.loose import DAY_S, Loose
 from airflow.sdk.io import fs as airflows
 from airflow.sdk.io.store import _STORE_CACHE
@@ -129,14 +129,14 @@ def test_what_is_on_the_shelf_of_a_dag_run_that_failed_stays_until_nobody_clears
     runs = {name: service.loose_of(dag, name) for name in ("lives", "failed", "again", "succeeded", "lately")}
     for loose in runs.values():
         loose.put(new, MID.uri)
-    desk = Desk(lambda: None)
+    outbox = Outbox(lambda: None)
     for name in ("failed", "again", "lately"):
-        desk.tell(Ended(dag, name, False, ""))
-    desk.drain()
+        outbox.tell(Ended(dag, name, False, ""))
+    outbox.drain()
     for name in ("failed", "again"):
         stamp = loose.shelf / "ended" / runs[name].private
         os.utime(stamp, (time.time() - 31 * DAY_S,) * 2)
-    desk.tell(Begun(dag, "again"))
-    desk.tell(Ended(dag, "succeeded", True, ""))
-    desk.drain()
+    outbox.tell(Begun(dag, "again"))
+    outbox.tell(Ended(dag, "succeeded", True, ""))
+    outbox.drain()
     assert [name for name, loose in runs.items() if loose.is_newer(MID.uri)] == ["lives", "again", "lately"]

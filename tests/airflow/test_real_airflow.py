@@ -136,7 +136,7 @@ def test_with_a_real_scheduler(
     connect(real_submit.CONNECTION, jobs.server, jobs.http.headers["Authorization"].removeprefix("Bearer "))
     airflow.env |= {name: value for name, value in os.environ.items() if name.startswith("AIRFLOW_CONN_STAGER_")}
     connect("stager_default", served, token, airflow_api_url=airflow.url)
-    monkeypatch.setattr(StagerPlugin.listeners[0].desk, "reconcile", lambda: None)
+    monkeypatch.setattr(StagerPlugin.listeners[0].outbox, "reconcile", lambda: None)
     # What it should tell is lost.
     airflow.env_of["api-server"] = {"AIRFLOW_CONN_STAGER_DEFAULT": json.dumps({"conn_type": "stager", "host": "http://127.0.0.1:9"})}
     try:

@@ -14,7 +14,7 @@ import pytest
 from airflow.providers.stager import handoff, macros, reconcile, service
 from airflow.providers.stager.calls import patiently
 from airflow.providers.stager.graph import DagFact, FileFact, TaskFact
-from airflow.providers.stager.handoff import Begun, Desk, Ended
+from airflow.providers.stager.handoff import Begun, Ended, Outbox
 from airflow.providers.stager.listener import StagerListener
 
 from stager.client import RestClient
@@ -39,13 +39,13 @@ def silent() -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-def desk() -> Desk:
-    return Desk(lambda: None, every_s=3600.0)
+def outbox() -> Outbox:
+    return Outbox(lambda: None, every_s=3600.0)
 
 
 def test_it_takes_no_time_though_the_service_is_silent(silent: str, connect: Any) -> None:
     connect("stager_default", silent, "token")
-    told, began = desk(), time.monotonic()
+    told, began = outbox(), time.monotonic()
     for number in range(100):
         told.tell(Begun(DAG, f"run-{number}"))
     assert time.monotonic() - began < AT_ONCE_S
@@ -54,7 +54,7 @@ def test_it_takes_no_time_though_the_service_is_silent(silent: str, connect: Any
 def test_too_much_is_said_once(silent: str, connect: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     connect("stager_default", silent, "token")
     monkeypatch.setattr(handoff, "WAITING_MAX", 2)
-    told = desk()
+    told = outbox()
     with caplog.at_level(logging.WARNING):
         for _ in range(20):
             told.tell(Begun(DAG, "run-1"))
@@ -64,7 +64,7 @@ def test_too_much_is_said_once(silent: str, connect: Any, monkeypatch: pytest.Mo
 def test_what_cannot_be_told_is_said_once(connect: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     connect("stager_default", "http://127.0.0.1:9", "token")
     monkeypatch.setattr("stager.client.calls.TRIES", 1)
-    told = desk()
+    told = outbox()
     with caplog.at_level(logging.WARNING):
         for number in range(3):
             told.tell(Begun(replace(DAG, dag_id="told_once"), f"run-{number}"))
@@ -79,7 +79,7 @@ def test_an_end_that_could_not_be_told_is_told_when_the_service_is_back(
     """What is held for the DagRun would be held for ever."""
     monkeypatch.setattr("stager.client.calls.TRIES", 1)
     dag = DagFact("owed", (TaskFact("a", True, outlets=(FileFact(f"sftp://127.0.0.1:{lab.port}{lab.data}/out/owed"),)),))
-    served, told = mortal_service(session_dir, lab), Desk(lambda: None, every_s=0.2)
+    served, told = mortal_service(session_dir, lab), Outbox(lambda: None, every_s=0.2)
     try:
         token = served.start().token("t", "submit")
         connect("stager_default", served, token)
@@ -126,7 +126,7 @@ def test_nothing_is_raised_into_airflow() -> None:
     listener.on_task_instance_success(None, object())
     listener.on_task_instance_failed(None, object(), None)
     listener.on_task_instance_skipped(None, object())
-    assert listener.desk.thread is None
+    assert listener.outbox.thread is None
 
 
 def test_a_template_that_is_only_shown_stages_nothing() -> None:

@@ -240,9 +240,9 @@ def test_the_body_of_a_part_is_the_golden_one_and_what_it_made_is_reported_as_a_
     ]
 
 
-def test_a_real_node_does_not_say_that_it_can_gather_parts() -> None:
+def test_a_real_node_does_not_say_that_it_can_assemble_parts() -> None:
     """So the Machine gives it none, whatever a plan says (tests/sim/test_stripes.py)."""
-    assert not reported(golden("state.response")).can_gather
+    assert not reported(golden("state.response")).can_assemble
 
 
 def test_the_configuration_of_an_s3_origin_has_the_golden_keys() -> None:

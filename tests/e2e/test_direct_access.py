@@ -88,7 +88,7 @@ def direct_access(plan: Any) -> list[str]:
     return [file["lfn"] for file in plan["files"] if file["access"] == "direct"]
 
 
-def test_what_is_read_in_place_crosses_the_line_in_part(
+def test_what_is_read_directly_crosses_the_line_in_part(
     stager: Stager, survey: Survey, sshd: Sshd, link: Callable[..., Link], short_dir: Path
 ) -> None:
     line = link(sshd.port)

@@ -56,7 +56,7 @@ def is_swept(reading: Reading) -> bool:
     return not list(reading.start.settings.state_dir.glob("upload-*"))
 
 
-def test_answers_and_errors_are_those_of_the_intake_and_one_process_gives_them(make: Make) -> None:
+def test_answers_and_errors_are_those_of_the_submissions_and_one_process_gives_them(make: Make) -> None:
     reading = make()
     assert reading.validate(body(SMALL), "alice").jobs == 1
     pid = reading.idle[0].process.pid

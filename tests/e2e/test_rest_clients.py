@@ -61,8 +61,8 @@ def test_what_talks_http_is_imported_when_it_is_asked_for() -> None:
 
 def test_a_run_is_submitted_followed_and_looked_at(service: Service, client: RestClient) -> None:
     wanted = submission(service, "sync", "sleep 0.5; cat a > b")
-    assert client.validate(rest.Upload(workflow=wanted.workflow)).finals == 1
-    assert client.plan(rest.Upload(workflow=wanted.workflow)).plan["format"] == "stager-plan"
+    assert client.validate(rest.WorkflowText(workflow=wanted.workflow)).finals == 1
+    assert client.plan(rest.WorkflowText(workflow=wanted.workflow)).plan["format"] == "stager-plan"
     assert client.estimate(rest.EstimateQuestion(workflow=wanted.workflow)).choices
     name = client.submit(wanted, key="one")
     assert client.submit(wanted, key="one") == name

@@ -57,7 +57,7 @@ schema = schemathesis.openapi.from_dict(json.loads(PAGE.read_text()))
 @pytest.mark.slow
 @schema.parametrize()
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-def test_every_answer_is_one_that_the_document_foretells(case: Any, service: Service, known: dict[str, str]) -> None:
+def test_every_answer_is_one_that_the_document_describes(case: Any, service: Service, known: dict[str, str]) -> None:
     for name, value in (case.path_parameters or {}).items():
         if name in known and len(repr(case)) % 3:
             case.path_parameters[name] = known[name] if value is not None else value

@@ -215,7 +215,7 @@ def test_what_is_set_up_otherwise_is_left_to_pegasus_transfer(tmp_path: Path, se
     assert done.code == 1 and next(iter(setup)) in done.said and "PEGASUS_TRANSFER_FALLBACK" in done.said
 
 
-def test_a_courier_that_dies_is_no_success(tmp_path: Path) -> None:
+def test_a_transfer_agent_that_dies_is_no_success(tmp_path: Path) -> None:
     program = tmp_path / "stager-ionode"
     program.write_text("#!/bin/sh\nread order\nexit 7\n")
     program.chmod(0o755)
@@ -258,19 +258,19 @@ def test_ended_while_it_starts_a_program_it_leaves_none_behind(tmp_path: Path, v
             os.kill(pid, signal.SIGKILL)
 
 
-def test_ended_it_leaves_no_courier_behind_that_does_not_hear_the_end(tmp_path: Path) -> None:
+def test_ended_it_leaves_no_transfer_agent_behind_that_does_not_hear_the_end(tmp_path: Path) -> None:
     program, told = tmp_path / "stager-ionode", tmp_path / "pid"
     program.write_text(f"#!/bin/sh\necho $$ > {told}.new; mv {told}.new {told}\nexec sleep 600 > /dev/null 2>&1\n")
     program.chmod(0o755)
     given = listed(transfer([url("http://127.0.0.1:1/f")], url(tmp_path / "d")))
     running = ours_started(given, tmp_path, STAGER_IONODE=str(program))
-    wait_until(told.exists, "the courier to begin")
+    wait_until(told.exists, "the transfer agent to begin")
     pid = int(told.read_text())
     try:
         running.send_signal(signal.SIGTERM)
         running.communicate()
         assert running.returncode == -signal.SIGTERM
-        wait_until(lambda: not is_alive(pid), "the courier to be gone")
+        wait_until(lambda: not is_alive(pid), "the transfer agent to be gone")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -11,7 +11,7 @@ import pytest
 
 from stager.model.errors import ErrorClass, StagerError
 from stager.model.files import FileKind
-from stager.worker import Access, AttemptResult, AttemptSpec, AttemptWaiting, Outcome
+from stager.worker import AttemptResult, AttemptSpec, AttemptWaiting, InputAccess, Outcome
 from tests.e2e.worker_rig import Rig, attempt, ended, output
 from tests.testbed.ionode import IoNode
 
@@ -33,7 +33,7 @@ def run(rig: Rig, spec: AttemptSpec, **inherited: str) -> AttemptResult:
 
 
 def test_inputs_go_in_and_outputs_come_back(rig: Rig) -> None:
-    linked, copied = rig.stored(b"linked\n", "in/linked"), rig.stored(b"copied\n", "in/copied", Access.COPY)
+    linked, copied = rig.stored(b"linked\n", "in/linked"), rig.stored(b"copied\n", "in/copied", InputAccess.COPY)
     tool = rig.stored(b"#!/bin/sh\necho from the tool\n", "bin/tool", executable=True)
     made, tree = output("out/made"), output("tree", kind=FileKind.DIRECTORY)
     script = "mkdir -p out tree/sub; cat in/linked in/copied > out/made; bin/tool > tree/sub/member; echo more >> in/copied; echo x > scrap"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stager.adapters.ionode import IoNode as NodeClient
-from stager.worker import Access, AttemptInput, AttemptOutput, AttemptResult, AttemptSpec, AttemptWaiting, Worker
+from stager.worker import AttemptInput, AttemptOutput, AttemptResult, AttemptSpec, AttemptWaiting, InputAccess, Worker
 from tests.testbed.ionode import IoNode
 from tests.testbed.places import ionode_binary
 
@@ -36,7 +36,7 @@ class Rig:
     def worker(self, client: NodeClient, inherited: Mapping[str, str] | None = None) -> Worker:
         return Worker(self.state_dir, client, binary=str(ionode_binary()), inherited=inherited or {}, epoch=1)
 
-    def stored(self, content: bytes, path: str, access: Access = Access.LINK, *, executable: bool = False) -> AttemptInput:
+    def stored(self, content: bytes, path: str, access: InputAccess = InputAccess.LINK, *, executable: bool = False) -> AttemptInput:
         """A replica with this content, as an input at this path."""
         number = next(self.count)
         source = self.origin_dir / f"source{number}"

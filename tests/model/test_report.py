@@ -19,7 +19,7 @@ from stager.ports import Batch
 from stager.readers.prices import packaged_prices
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.service.comparison import Line, cluster_of, compare
+from stager.service.comparison import ComparisonRow, cluster_of, compare
 from stager.service.counters import Counters
 from stager.service.history import OCCUPANCY_POINTS_MAX, history_of, thinned
 from stager.service.views import run_summary
@@ -113,7 +113,7 @@ def test_what_is_held_follows_the_node_to_the_byte(capacity: int) -> None:
     assert world.nodes["node0"].used_bytes <= past.occupancy[-1][1]
 
 
-def compared(w: Workflow, place: Topology, spread: Spread | None = None) -> dict[str, Line]:
+def compared(w: Workflow, place: Topology, spread: Spread | None = None) -> dict[str, ComparisonRow]:
     world, summary, past = simulated(w, place, spread)
     given = Cluster(io=IoNodes(on_compute_nodes=True, disk_bytes_per_s=1e12))
     plan = world.runs["w-1"].plan
@@ -175,13 +175,13 @@ def test_a_final_that_was_there_already_was_read_and_not_uploaded(kind: OriginKi
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
-        (Line("a", "seconds", 90.0, 60.0), ("1 min 30 s", "1 min 00 s", "+50.0%")),
-        (Line("a", "bytes", 0, 0), ("0 B", "0 B", "0.0%")),
-        (Line("a", "money", 1.0, 0.0), ("1.00", "0.00", "")),
-        (Line("a", "share", None, 0.5), ("—", "50.0%", "")),
+        (ComparisonRow("a", "seconds", 90.0, 60.0), ("1 min 30 s", "1 min 00 s", "+50.0%")),
+        (ComparisonRow("a", "bytes", 0, 0), ("0 B", "0 B", "0.0%")),
+        (ComparisonRow("a", "money", 1.0, 0.0), ("1.00", "0.00", "")),
+        (ComparisonRow("a", "share", None, 0.5), ("—", "50.0%", "")),
     ],
 )
-def test_lines_are_shown_with_their_unit_and_what_they_are_off_by(line: Line, shown: tuple[str, str, str]) -> None:
+def test_lines_are_shown_with_their_unit_and_what_they_are_off_by(line: ComparisonRow, shown: tuple[str, str, str]) -> None:
     assert cells(line) == shown
     assert value("hours", 0.00123456) == "0.00123"
 

@@ -83,7 +83,7 @@ def of_kind(given: list[Any], kind: type) -> list[Any]:
     return [command for command in given if type(command) is kind]
 
 
-def test_what_is_read_in_place_takes_no_room_and_little_of_the_line() -> None:
+def test_what_is_read_directly_takes_no_room_and_little_of_the_line() -> None:
     world, given = live()
     assert world.runs["r0"].outcome == "succeeded" and cmd.Fetch not in kinds(given)
     assert sum(world.executor.direct_bytes.values()) == 2 * (MB + MB // 2)
@@ -159,7 +159,7 @@ def test_where_jobs_cannot_be_given_mounts_all_is_fetched_from_the_start() -> No
     assert len(of_kind(given, cmd.StartAttempt)) == 2
 
 
-def test_what_cannot_be_had_in_place_and_does_not_fit_is_refused_by_name() -> None:
+def test_what_cannot_be_read_directly_and_does_not_fit_is_refused_by_name() -> None:
     world, given = live(can_link=False, capacity_bytes=120 * MB)
     assert world.runs["r0"].outcome in ("failed", "refused")
     assert {each.fault.code for each in of_kind(given, cmd.FailJob)} == {"no_space_node"}
@@ -174,7 +174,7 @@ def test_a_job_runs_whose_inputs_are_larger_than_the_node() -> None:
     assert estimate(workflow, tight, plan=make_plan(workflow, tight, policy=Policy(direct_access=False))).outcome == "failed"
 
 
-def test_what_a_job_stood_still_for_in_place_is_not_its_own_time() -> None:
+def test_what_a_job_stood_still_for_directly_is_not_its_own_time() -> None:
     """A later plan adds it again where it reads directly, and the file's own reading where it keeps it."""
     plan = make_plan(survey(1), topology())
     run = RunEntry("r", 1, survey(1), plan, graph_of(survey(1)), 0.0, {}, {}, [], planned_files(plan), direct_access(plan))

@@ -202,7 +202,7 @@ def test_it_is_called_off_when_its_last_reader_ends_first() -> None:
     assert off == [command.transfer for command in stage.extra_copies()] != []
 
 
-def test_a_job_that_needs_one_on_its_way_hastens_it() -> None:
+def test_a_job_that_needs_one_on_its_way_reprioritizes_it() -> None:
     """`read` on node1 has its other input at 10.5 s, when the extra copy is half there."""
     jobs: Jobs = {"make": ("", "x", 10.0), "other": ("", "z", 10.5), "read": ("x z", "y", 1.0)}
     stage = Stage(jobs, elsewhere="other read", only="x", cores=1)

@@ -82,7 +82,7 @@ def test_a_large_file_over_narrow_lines_comes_as_many_times_sooner_as_lines_fill
     striped_s, plain_s = striped.play() - 100, plain.play() - 100
     assert plain_s == pytest.approx(5000, rel=1e-3)
     assert plain_s / striped_s == pytest.approx(135 / 20, rel=0.01)
-    assert (len(striped.parts()), striped.whole(), len(striped.made(cmd.Gather))) == (7, [], 1)
+    assert (len(striped.parts()), striped.whole(), len(striped.made(cmd.AssembleStripes))) == (7, [], 1)
     assert striped.plan.makespan_s == pytest.approx(striped_s + 100, rel=0.01)
     assert lower_bound(what, cluster(8), striped.plan).least_s <= striped_s + 100
     # The parts are gone, what is left is the file where it was read; each byte crossed the wide area once and came to node0 once.
@@ -124,16 +124,18 @@ def test_a_node_that_dies_with_its_part_costs_the_stripes_and_not_the_run(node: 
     took_s = stage.play()
     if node:
         # The reader's own node lives: it fetches the file whole from then on.
-        assert [command.transfer for command in stage.made(cmd.GiveUpStripes)] == [command.transfer for command in stage.made(cmd.Gather)]
+        assert [command.transfer for command in stage.made(cmd.GiveUpStripes)] == [
+            command.transfer for command in stage.made(cmd.AssembleStripes)
+        ]
         assert len(stage.whole()) == 1
         assert took_s == pytest.approx(20 + 8 * GB / 20e6 + 8, rel=0.01)
     else:
-        # What gathers died with its node, which says so: stripes again.
-        assert len(stage.made(cmd.Gather)) == 2
+        # What assembles died with its node, which says so: stripes again.
+        assert len(stage.made(cmd.AssembleStripes)) == 2
         assert took_s == pytest.approx(21 + 8 * GB / 135e6 + 8, rel=0.02)
 
 
-def test_a_node_that_dies_before_all_of_its_part_was_gathered_costs_the_stripes_too() -> None:
+def test_a_node_that_dies_before_all_of_its_part_was_assembled_costs_the_stripes_too() -> None:
     """Its part came in 33 s, and passes on from it in 66, beside the other part on the way into node0."""
     what, topology = reading(GB), cluster(2, network=15e6)
     plan = make_plan(what, topology)
@@ -169,7 +171,7 @@ def test_what_a_node_could_not_be_told_to_call_off_is_called_off_when_it_is_hear
     assert stage.world.transfers.fetched_bytes == 8 * GB
 
 
-def test_parts_are_hastened_with_what_gathers_them() -> None:
+def test_parts_are_reprioritized_with_what_assembles_them() -> None:
     """Its job waits for another first."""
     what = reading(8 * GB)
     files = what.files | {"seed": File("seed", size_bytes=1)}
@@ -181,8 +183,8 @@ def test_parts_are_hastened_with_what_gathers_them() -> None:
     stage.play()
     assert {part.purpose for part in stage.parts()} == {cmd.Purpose.PREFETCH}
     reprioritized = {command.transfer for command in stage.commands if isinstance(command, cmd.Reprioritize)}
-    [gather] = [command.transfer for command in stage.commands if isinstance(command, cmd.Gather)]
-    assert reprioritized == {gather, *(part.transfer for part in stage.parts())}
+    [assemble] = [command.transfer for command in stage.commands if isinstance(command, cmd.AssembleStripes)]
+    assert reprioritized == {assemble, *(part.transfer for part in stage.parts())}
 
 
 def test_a_job_that_needs_the_room_of_a_part_gets_it() -> None:
@@ -226,15 +228,15 @@ def test_the_lines_of_busy_nodes_are_not_loaded_further() -> None:
     assert stage.play() <= 2 * GB / 40e6 + 2
 
 
-def test_a_node_that_does_not_say_that_it_can_gather_never_has_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_does_not_say_that_it_can_assemble_never_has_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """As no real node does yet: a plan with stripes is followed without them."""
     before = SimWorld.report
-    monkeypatch.setattr(SimWorld, "report", lambda world, node: ev_without_gathering(before(world, node)))
+    monkeypatch.setattr(SimWorld, "report", lambda world, node: ev_without_assembly(before(world, node)))
     stage = Stage(reading(GB), cluster(8))
     assert [file.stripes for file in stage.plan.files] == [7]
     assert stage.play() == pytest.approx(GB / 20e6 + 1, rel=0.01)
     assert (stage.parts(), len(stage.whole())) == ([], 1)
 
 
-def ev_without_gathering(report: ev.NodeReported) -> ev.NodeReported:
-    return ev.NodeReported(**{name: getattr(report, name) for name in report.__struct_fields__ if name != "can_gather"})
+def ev_without_assembly(report: ev.NodeReported) -> ev.NodeReported:
+    return ev.NodeReported(**{name: getattr(report, name) for name in report.__struct_fields__ if name != "can_assemble"})

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from stager.model.errors import ErrorClass, Fault, InvalidInput
 from stager.model.workflow import Origin, OriginKind
-from stager.ports import DirectoryListing, Entry, LeftOut, Probe
+from stager.ports import DirectoryListing, LeftOut, OriginEntry, Probe
 
 
 def why_left_out(base: Path, path: Path) -> str:
@@ -37,17 +37,17 @@ class DirectoryAccess:
     def base(self, origin: Origin) -> Path:
         return Path(unquote(urlsplit(origin.url).path)) if origin.kind is OriginKind.FILE else self.root / origin.name
 
-    def stat(self, origin: Origin, paths: Sequence[str]) -> list[Entry | Fault]:
+    def stat(self, origin: Origin, paths: Sequence[str]) -> list[OriginEntry | Fault]:
         self.stats.append(len(paths))
         return [self.one(self.base(origin), path) for path in paths]
 
-    def one(self, base: Path, path: str) -> Entry | Fault:
+    def one(self, base: Path, path: str) -> OriginEntry | Fault:
         try:
             seen = os.stat(base / path)
         except OSError:
             return Fault(ErrorClass.INVALID_INPUT, "not_found", f"there is no {path}", path)
         kind = "directory" if (base / path).is_dir() else "file"
-        return Entry(path, seen.st_size, f"m={seen.st_mtime_ns};s={seen.st_size}", kind, mtime_ns=seen.st_mtime_ns)
+        return OriginEntry(path, seen.st_size, f"m={seen.st_mtime_ns};s={seen.st_size}", kind, mtime_ns=seen.st_mtime_ns)
 
     def list(self, origin: Origin, prefix: str, *, recursive: bool = True, limit: int = 1_000_000) -> DirectoryListing:
         self.lists.append(f"{origin.name}:{prefix}")

@@ -14,8 +14,8 @@ from stager.model.errors import Denied, Fault, Refused, Transient
 from stager.model.files import Destination, File, Location, Source
 from stager.model.tenants import Registered, Tenant
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
-from stager.ports import DirectoryListing, Entry, Probe
-from stager.service.access_policy import Fence, FencedAccess, Placed, translated
+from stager.ports import DirectoryListing, OriginEntry, Probe
+from stager.service.access_policy import AccessPolicy, Placed, TenantAccess, translated
 from stager.service.tenancy import check_roots
 
 KEY = "/etc/stager/alice"
@@ -24,10 +24,10 @@ MINIO = Registered(OriginKind.S3, "s3://bucket/in", "env:LAB", (("allow_http", "
 INSIDE = Registered(OriginKind.HTTP, "http://127.0.0.1:8080/archive")
 
 
-def fence(*roots: Path | str, origins: tuple[Registered, ...] = (LAB, MINIO, INSIDE), hosts: Any = None) -> Fence:
+def access_policy(*roots: Path | str, origins: tuple[Registered, ...] = (LAB, MINIO, INSIDE), hosts: Any = None) -> AccessPolicy:
     names = {"archive.example.org": ["93.184.216.34", "2606:2800:220:1::1"], "inner.example.org": ["93.184.216.34", "10.0.0.5"]}
     lookup = lambda host: names.get(host) or [host]  # noqa: E731
-    return Fence(
+    return AccessPolicy(
         Tenant("alice", file_roots=tuple(map(str, roots)), origins=origins), {"LAB_ACCESS_KEY_ID": "k", "LAB_SECRET_ACCESS_KEY": "s"},
         hosts or (lambda host: check_public(host, lookup)),
     )  # fmt: skip
@@ -41,7 +41,7 @@ def origin(url: str, credentials: str = "", name: str = "lab", **options: str) -
 
 def denied(what: Origin, *roots: Path | str) -> Denied:
     with pytest.raises(Denied) as caught:
-        fence(*roots).place(what)
+        access_policy(*roots).place(what)
     return caught.value
 
 
@@ -49,7 +49,7 @@ def denied(what: Origin, *roots: Path | str) -> Denied:
 
 
 def test_a_registered_origin_is_used_as_its_administrator_set_it() -> None:
-    placed = fence().place(origin("sftp://lab/data/deep", bandwidth="1000"))
+    placed = access_policy().place(origin("sftp://lab/data/deep", bandwidth="1000"))
     assert placed.below == "deep"
     assert (placed.origin.url, placed.origin.credentials) == (LAB.url, LAB.credentials)
     assert dict(placed.origin.options) == {"known_hosts": "/etc/stager/known_hosts", "bandwidth": "1000"}
@@ -64,8 +64,8 @@ def test_what_was_placed_is_placed_the_same_again(tmp_path: Path) -> None:
         origin("s3://open/x", "anonymous"),
         origin(f"file://{tmp_path}/alice/x"),
     ):
-        once = fence(tmp_path).place(what).origin
-        assert fence(tmp_path).place(once) == Placed(once), what
+        once = access_policy(tmp_path).place(what).origin
+        assert access_policy(tmp_path).place(once) == Placed(once), what
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_submitted_file_never_says_as_whom_or_by_which_way(said: Origin) -> No
 
 def test_it_may_repeat_what_is_registered() -> None:
     said = origin("sftp://me@lab/data", LAB.credentials, known_hosts="/etc/stager/known_hosts")
-    assert fence().place(said).origin.credentials == LAB.credentials
+    assert access_policy().place(said).origin.credentials == LAB.credentials
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_neither_bucket_nor_region_can_make_another_host_of_amazons(bucket: str,
 
 
 def test_a_bucket_for_everybody_is_read_without_a_key() -> None:
-    config = fence().config(origin("s3://open-data/x", "anonymous", region="eu-west-1"))
+    config = access_policy().config(origin("s3://open-data/x", "anonymous", region="eu-west-1"))
     assert (config["access_key_id"], config["endpoint"], config["region"]) == ("", None, "eu-west-1")
 
 
@@ -127,7 +127,7 @@ def test_a_bucket_for_everybody_is_read_without_a_key() -> None:
 def test_file_origins_lie_below_a_root_only(tmp_path: Path) -> None:
     (tmp_path / "alice" / "deep").mkdir(parents=True)
     root = tmp_path / "alice"
-    assert fence(root).place(origin(f"file://{root}/deep/er")) == Placed(origin(f"file://{root}"), "deep/er")
+    assert access_policy(root).place(origin(f"file://{root}/deep/er")) == Placed(origin(f"file://{root}"), "deep/er")
     for url in (
         f"file://{tmp_path}",
         f"file://{tmp_path}/alice-secret",
@@ -147,14 +147,14 @@ def test_a_link_out_of_a_root_is_seen_through_and_one_inside_is_followed(tmp_pat
     (root / "in").symlink_to(root / "real")
     denied(origin(f"file://{root}/out"), root)
     denied(origin(f"file://{root}/out/deeper"), root)
-    assert fence(root).place(origin(f"file://{root}/in/x")).below == "real/x"
+    assert access_policy(root).place(origin(f"file://{root}/in/x")).below == "real/x"
 
 
 def test_a_link_that_is_put_there_later_is_the_nodes_to_refuse(tmp_path: Path) -> None:
     """The base is the root itself, and what is below it is part of each path: so nothing can be swapped under the node."""
     (tmp_path / "alice").mkdir()
     workflow = workflow_of(origin(f"file://{tmp_path}/alice/sub"))
-    found = translated(workflow, fence(tmp_path / "alice"))
+    found = translated(workflow, access_policy(tmp_path / "alice"))
     assert found.origins["lab"].url == f"file://{tmp_path}/alice"
     assert found.files["in"].sources[0].location.path == "sub/in"
     destination = found.files["out"].destination
@@ -164,7 +164,7 @@ def test_a_link_that_is_put_there_later_is_the_nodes_to_refuse(tmp_path: Path) -
 def test_a_root_may_be_a_link_of_the_administrators(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "alice").symlink_to(tmp_path / "real")
-    placed = fence(tmp_path / "alice").place(origin(f"file://{tmp_path}/alice/x"))
+    placed = access_policy(tmp_path / "alice").place(origin(f"file://{tmp_path}/alice/x"))
     assert (placed.origin.url, placed.below) == (f"file://{tmp_path}/real", "x")
 
 
@@ -216,9 +216,9 @@ def test_a_host_is_refused_for_any_one_of_its_addresses() -> None:
 
 
 def test_a_host_of_the_internet_passes_and_the_node_looks_again_at_each_connection() -> None:
-    config = fence().config(origin("https://archive.example.org/a"))
+    config = access_policy().config(origin("https://archive.example.org/a"))
     assert config["public_only"] is True and config["bearer_token"] is None
-    assert "public_only" not in fence().config(origin("http://127.0.0.1:8080/archive/x")), "the administrator's word goes anywhere"
+    assert "public_only" not in access_policy().config(origin("http://127.0.0.1:8080/archive/x")), "the administrator's word goes anywhere"
 
 
 def test_a_host_that_is_not_known_may_be_known_later() -> None:
@@ -239,15 +239,15 @@ def workflow_of(*origins: Origin, spill: str | None = None) -> Workflow:
     return Workflow("w", files, {"j": job}, {each.name: each for each in origins}, spill_origin=spill)
 
 
-def test_origins_that_nothing_uses_are_gone_and_all_that_are_used_are_fenced() -> None:
+def test_origins_that_nothing_uses_are_gone_and_all_that_are_used_are_checked() -> None:
     lab, here = origin("sftp://lab/data/x"), origin("file:///tmp/upload", name="here")
-    assert set(translated(workflow_of(lab, here), fence()).origins) == {"lab"}
+    assert set(translated(workflow_of(lab, here), access_policy()).origins) == {"lab"}
     with pytest.raises(Denied):
-        translated(workflow_of(lab, here, spill="here"), fence())
+        translated(workflow_of(lab, here, spill="here"), access_policy())
     workflow = workflow_of(lab, here)
     leak = replace(workflow.files["out"], destination=Destination(Location("here", "out")))
     with pytest.raises(Denied):
-        translated(replace(workflow, files=workflow.files | {"out": leak}), fence())
+        translated(replace(workflow, files=workflow.files | {"out": leak}), access_policy())
 
 
 class Asked:
@@ -256,13 +256,13 @@ class Asked:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, tuple[str, ...]]] = []
 
-    def stat(self, origin: Origin, paths: Sequence[str]) -> list[Entry | Fault]:
+    def stat(self, origin: Origin, paths: Sequence[str]) -> list[OriginEntry | Fault]:
         self.calls.append(("stat", origin.url, tuple(paths)))
-        return [Entry(path, 3, "t") for path in paths]
+        return [OriginEntry(path, 3, "t") for path in paths]
 
     def list(self, origin: Origin, prefix: str, *, recursive: bool = True, limit: int = 0) -> DirectoryListing:
         self.calls.append(("list", origin.url, (prefix,)))
-        return DirectoryListing([Entry(f"{prefix}/a", 3, "t")], [])
+        return DirectoryListing([OriginEntry(f"{prefix}/a", 3, "t")], [])
 
     def probe(self, origin: Origin, path: str, *, write: bool) -> Probe:
         self.calls.append(("probe", origin.url, (path,)))
@@ -271,8 +271,8 @@ class Asked:
 
 def test_a_reader_asks_through_the_fence_and_is_answered_by_its_own_paths() -> None:
     inner = Asked()
-    access, lab = FencedAccess(fence(), inner), origin("sftp://lab/data/deep")
-    assert [found.path for found in access.stat(lab, ["a", "b/c"]) if isinstance(found, Entry)] == ["a", "b/c"]
+    access, lab = TenantAccess(access_policy(), inner), origin("sftp://lab/data/deep")
+    assert [found.path for found in access.stat(lab, ["a", "b/c"]) if isinstance(found, OriginEntry)] == ["a", "b/c"]
     assert [entry.path for entry in access.list(lab, "raw").files] == ["raw/a"]
     access.probe(lab, "", write=True)
     assert inner.calls == [

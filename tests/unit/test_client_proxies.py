@@ -15,7 +15,7 @@ import pytest
 
 from stager.client import AsyncRestClient, RestClient
 from stager.client.proxies import goes_direct
-from stager.fs.access import Access
+from stager.fs.access import ServiceAccess
 
 SECRET = "stgr-a-token-that-nobody-may-see"
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
@@ -108,7 +108,7 @@ def test_a_service_on_this_machine_is_asked_directly(proxy: Proxy, service: str)
 
 
 def test_objects_on_this_machine_are_asked_for_directly(proxy: Proxy, service: str) -> None:
-    access = Access(service, SECRET)
+    access = ServiceAccess(service, SECRET)
     assert bytes(obstore.get(access.store("bucket"), "name").bytes()) == b"an object"
     assert access.buckets() == []
     assert proxy.read == []

@@ -67,6 +67,42 @@ def test_a_journal_of_format_2_is_read_with_the_present_names(tmp_path: Path) ->
     db.close()
 
 
+def test_a_journal_of_format_3_is_read_with_the_present_names_of_stripes(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    SqliteJournal(path, "1").close()
+    reported = ev.NodeReported(
+        at=1.0, node="n", incarnation="i", capacity_bytes=9, can_link=True, can_assemble=True, replicas=(), transfers=()
+    )  # fmt: skip
+    stripe = cmd.Stripe(0, 2, 1, 2, "t1", "n")
+    facts = {
+        "cause": "e1",
+        "run": "r",
+        "file": "f",
+        "lfn": "x",
+        "origin": "o",
+        "path": "x",
+        "token": "",
+        "size_bytes": 2,
+        "purpose": cmd.Purpose.DEMAND,
+        "priority": 0,
+    }
+    part = cmd.Fetch(id="c1-1", at=1.0, node="m", transfer="t2", stripe=stripe, **facts)
+    whole = cmd.AssembleStripes(id="c1-2", at=1.0, node="n", transfer="t1", parts=(cmd.Part("m", "t2", 1),), **facts)
+    body = Codec(ev.Event, cmd.Command).encode([reported], [part, whole])
+    for present, past in ((b"AssembleStripes", b"Gather"), (b"can_assemble", b"can_gather"), (b"assembly", b"gather")):
+        assert present in body
+        length = 0xA0
+        body = body.replace(bytes([length + len(present)]) + present, bytes([length + len(past)]) + past)
+    assert b"ssembl" not in body
+    with sqlite3.connect(path) as db:
+        db.execute("INSERT INTO batches VALUES (1, '0.1', ?, 0, ?)", (zlib.crc32(body), body))
+        db.execute("UPDATE meta SET value = '3' WHERE key = 'format'")
+    db.close()
+    journal = SqliteJournal(path, "1")
+    assert (list(journal.batch(1).events), list(journal.batch(1).commands)) == ([reported], [part, whole])
+    journal.close()
+
+
 def test_records_of_format_4_are_read_with_the_present_names(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
     records = RunRecords(path)

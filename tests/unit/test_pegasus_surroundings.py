@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from pegasus_stager import local_files, rounds
 from pegasus_stager.failures import Failed
-from pegasus_stager.lists import Entry
+from pegasus_stager.lists import ListEntry
 from pegasus_stager.log import Log
 
 from tests.testbed.pegasus import PLUGIN, Done, call, listed, ours, surroundings, transfer, url
@@ -92,8 +92,8 @@ def test_as_many_threads_as_the_system_gives(tmp_path: Path, monkeypatch: pytest
         started(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    done: list[Entry] = []
-    entries = [Entry({}, []) for _ in range(20)]
+    done: list[ListEntry] = []
+    entries = [ListEntry({}, []) for _ in range(20)]
     assert rounds.run_rounds(entries, done.append, 8, 1, Log()) == []
     assert len(done) == 20
 

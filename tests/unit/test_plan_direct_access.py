@@ -60,7 +60,7 @@ def access(plan: Plan, lfn: str = "sky") -> Access:
     return next(file.access for file in plan.files if file.lfn == lfn)
 
 
-def test_a_large_file_of_which_a_job_reads_little_is_read_in_place() -> None:
+def test_a_large_file_of_which_a_job_reads_little_is_read_directly() -> None:
     plan = make_plan(survey(), topology(), traced(0.01))
     assert access(plan) is Access.DIRECT
     assert (plan.fetch_bytes, plan.direct_read_bytes, plan.smallest_capacity_bytes) == (0, 10 * MB, 1)
@@ -80,7 +80,7 @@ def test_what_is_declared_of_a_type_counts_where_nothing_was_traced() -> None:
     assert access(make_plan(hinted, topology(), traced(1.0))) is Access.LINK
 
 
-def test_what_is_read_here_and_there_is_read_in_place_only_where_it_is_very_little() -> None:
+def test_what_is_read_here_and_there_is_read_directly_only_where_it_is_very_little() -> None:
     """A round trip for each jump: a hundredth of a gigabyte takes half a minute so, fetching all of it 20 s."""
     assert access(make_plan(survey(), topology(), traced(0.01, sequential=0.0))) is Access.LINK
     assert access(make_plan(survey(), topology(), traced(0.01, sequential=None))) is Access.LINK
@@ -129,7 +129,7 @@ def test_where_jobs_cannot_be_given_mounts_all_is_kept() -> None:
     assert access(make_plan(survey(), topology(can_link=False), traced(0.01))) is Access.LINK
 
 
-def test_inputs_that_do_not_fit_are_read_in_place_even_where_it_does_not_pay() -> None:
+def test_inputs_that_do_not_fit_are_read_directly_even_where_it_does_not_pay() -> None:
     workflow = survey()
     assert access(make_plan(workflow, topology(capacity_bytes=2 * GB))) is Access.LINK
     plan = make_plan(workflow, topology(capacity_bytes=GB // 2))
@@ -137,7 +137,7 @@ def test_inputs_that_do_not_fit_are_read_in_place_even_where_it_does_not_pay() -
     assert make_plan(workflow, topology(capacity_bytes=GB // 2), policy=Policy(direct_access=False)).smallest_capacity_bytes > GB
 
 
-def test_of_what_does_not_fit_no_more_is_read_in_place_than_has_to_be() -> None:
+def test_of_what_does_not_fit_no_more_is_read_directly_than_has_to_be() -> None:
     """Two files of a gigabyte and one of half, room for two: the first of the largest goes."""
     sizes = {"one": GB, "two": GB, "half": GB // 2}
     files = {lfn: File(lfn, size_bytes=size, sources=(Source(Location("lab", lfn), size, "m=1"),)) for lfn, size in sizes.items()}

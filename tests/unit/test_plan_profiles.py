@@ -9,7 +9,7 @@ import pytest
 
 from stager.estimate import estimate
 from stager.model.profile import FileProfile, Profile, Quantity
-from stager.model.robust import Line
+from stager.model.robust import FittedLine
 from stager.model.topology import embedded
 from stager.model.workflow import Workflow, graph_of
 from stager.planning.explain import explain_file
@@ -21,8 +21,8 @@ from stager.sim.sampling import Spread
 from tests.unit.test_plan import LARGE, external, job, made, workflow_of
 
 ROWS = 10**6
-SEEN = Quantity(60.0, 90.0, 1.5, 20, Line(1.0, 1 / ROWS, 10 * ROWS, 100 * ROWS), 1.25)
-DOUBLE = Quantity(9.0, 9.0, 1.1, 20, Line(0.0, 2.0, 10 * ROWS, 100 * ROWS), 1.5)
+SEEN = Quantity(60.0, 90.0, 1.5, 20, FittedLine(1.0, 1 / ROWS, 10 * ROWS, 100 * ROWS), 1.25)
+DOUBLE = Quantity(9.0, 9.0, 1.1, 20, FittedLine(0.0, 2.0, 10 * ROWS, 100 * ROWS), 1.5)
 SORT = Profile("sort", wall_s=SEEN, outputs={"s*.txt": FileProfile("s*.txt", Quantity(1, 1), DOUBLE)})
 
 

@@ -17,7 +17,7 @@ from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
 from stager.planning.plan_json import from_json, to_json
-from stager.service.comparison import Line
+from stager.service.comparison import ComparisonRow
 from tests.unit.test_cost_estimate import called, place  # noqa: F401
 from tests.unit.test_plan import diamond, external, job, made, workflow_of, workflows
 
@@ -103,7 +103,7 @@ def test_json_keeps_it_and_a_plan_from_before_says_nothing() -> None:
     lines = [line for line in to_json(plan).splitlines() if not line.startswith(('"makespan_least_s"', '"makespan_most_s"'))]
     older = from_json("\n".join(lines))
     assert older == replace(plan, makespan_least_s=None, makespan_most_s=None)
-    assert range_text(older) == "" and range_json(older, [Line("makespan", "seconds", 1.0, 1.0)]) is None
+    assert range_text(older) == "" and range_json(older, [ComparisonRow("makespan", "seconds", 1.0, 1.0)]) is None
     assert make_plan(diamond(), topology()) == older, "who does not ask is spared two schedules"
 
 
@@ -119,7 +119,7 @@ def test_it_is_told_in_words_with_what_nobody_measured() -> None:
 @pytest.mark.parametrize(("took_s", "said"), [(8.2, "within that"), (125.1, "outside it"), (7.9, "outside it")])
 def test_a_report_says_whether_it_held(took_s: float, said: str) -> None:
     plan = replace(planned(), makespan_least_s=8.0, makespan_most_s=125.0)
-    lines = [Line("makespan", "seconds", 20.0, took_s)]
+    lines = [ComparisonRow("makespan", "seconds", 20.0, took_s)]
     assert held_notes(plan, lines) == [f"the plan said 8.00 s to 2 min 05 s in nine of ten runs: this run ended {said}"]
     assert range_json(plan, lines) == {"least_s": 8.0, "most_s": 125.0, "held": said == "within that"}
 

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 WIRE = ROOT / "tests/conformance/wire"
 SCHEMA = json.loads((ROOT / "docs/formats/workflow.schema.json").read_text())
 EVENTS, COMMANDS = set(get_args(ev.Event)), set(get_args(cmd.Command))
-# They are of no run, no file and no transfer, so no story has a line for them.
+# They are of no run, no file and no transfer, so no timeline has a line for them.
 UNTOLD = {ev.SchedulerStarted, ev.PolicySet, ev.NodeReported, ev.NodeLost, ev.CapacityChanged, ev.Woken, ev.SpillErased, cmd.WakeAt}
 # What tells a workflow file of each format apart.
 BEGINNINGS = {
@@ -62,7 +62,7 @@ def test_every_kind_of_origin_becomes_a_description_for_the_node(kind: OriginKin
 def test_every_format_is_told_by_its_content_and_taken_by_the_rest_api(found: WorkflowFormat, tmp_path: Path) -> None:
     (tmp_path / "w").write_text(BEGINNINGS[found])
     assert sniff(tmp_path / "w") is found
-    assert rest.Upload.model_validate({"workflow": "x", "format": found.value}).format == found.value
+    assert rest.WorkflowText.model_validate({"workflow": "x", "format": found.value}).format == found.value
     (tmp_path / "w").write_text("neither: 1\n")
     with pytest.raises(InvalidInput):
         sniff(tmp_path / "w")

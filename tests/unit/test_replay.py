@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from stager.model.errors import Corrupt, Denied, ErrorClass, Fault, InvalidInput, Refused, Transient
 from stager.model.files import Destination, File, FileKind, Location, Source
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow, graph_of
-from stager.ports import Entry
+from stager.ports import OriginEntry
 from stager.readers import wfcommons
 from stager.readers.replay import ReplayFile, finals_of, make_replay, scaled_bytes, total_bytes
 from stager.readers.replay_files import check_files, make_inputs, not_at_origin, require_right
@@ -133,17 +133,17 @@ def test_what_cannot_be_replayed_is_refused() -> None:
 class Listing:
     """An origin's answers, for the one question that is asked."""
 
-    def __init__(self, *answers: Entry | Fault) -> None:
+    def __init__(self, *answers: OriginEntry | Fault) -> None:
         self.answers = list(answers)
 
-    def stat(self, origin: Origin, paths: list[str]) -> list[Entry | Fault]:
+    def stat(self, origin: Origin, paths: list[str]) -> list[OriginEntry | Fault]:
         assert len(paths) == len(self.answers)
         return self.answers
 
 
 def test_what_is_at_the_origin_is_not_uploaded_again() -> None:
     there, larger, none = ReplayFile("inputs/a", 5), ReplayFile("inputs/b", 6), ReplayFile("inputs/c", 7)
-    found = Listing(Entry("inputs/a", 5, "t"), Entry("inputs/b", 5, "t"), Fault(ErrorClass.INVALID_INPUT, "not_found", "no"))
+    found = Listing(OriginEntry("inputs/a", 5, "t"), OriginEntry("inputs/b", 5, "t"), Fault(ErrorClass.INVALID_INPUT, "not_found", "no"))
     assert not_at_origin(found, HERE, [there, larger, none]) == [larger, none]
     with pytest.raises(Denied):
         not_at_origin(Listing(Fault(ErrorClass.DENIED, "denied", "no")), HERE, [there])

@@ -11,7 +11,7 @@ import pytest
 from stager.model.errors import Denied, ErrorClass, Fault, InvalidInput, Transient
 from stager.model.files import File, Location, Source
 from stager.model.workflow import Job, JobInput, Origin, OriginKind, Workflow
-from stager.ports import DirectoryListing, Entry
+from stager.ports import DirectoryListing, OriginEntry
 from stager.readers.lines import Place
 from stager.readers.resolve import resolve, unsettled
 from tests.unit.reader_origins import DirectoryAccess
@@ -94,7 +94,7 @@ def test_sources_of_different_size_need_a_checksum(tmp_path):
 class Scripted:
     """Answers of an origin that is not well."""
 
-    def __init__(self, answers: dict[str, Entry | Fault | Exception]) -> None:
+    def __init__(self, answers: dict[str, OriginEntry | Fault | Exception]) -> None:
         self.answers = answers
 
     def stat(self, origin, paths):
@@ -129,7 +129,7 @@ def test_every_input_that_is_a_link_out_of_its_origin_is_named_at_once(tmp_path)
 
 def test_an_origin_that_is_down_is_no_trouble_where_another_has_the_file(tmp_path):
     down = Transient("origin a does not answer", code="origin_unreachable")
-    entry = Entry("x", 3, "t", settled=False)
+    entry = OriginEntry("x", 3, "t", settled=False)
     resolved = resolve(workflow_of(tmp_path, File("x", sources=at("a:x", "b:x"))), Scripted({"a": down, "x": entry}))
     assert [source.location.origin for source in resolved.files["x"].sources] == ["b"]
     assert unsettled(resolved) == ["x"] and "1 inputs were written less than 2 s before" in resolved.notes[0]
@@ -161,7 +161,7 @@ def test_a_directory_of_many_inputs_is_listed_and_the_rest_asked_in_one_call(tmp
 def test_a_directory_with_far_more_than_is_wanted_is_asked_by_name(tmp_path):
     names = [f"d/{i}" for i in range(100)]
     files = [File(name, sources=at(f"a:{name}")) for name in names]
-    resolved = resolve(workflow_of(tmp_path, *files), Scripted({name: Entry(name, 1, "t") for name in names}))
+    resolved = resolve(workflow_of(tmp_path, *files), Scripted({name: OriginEntry(name, 1, "t") for name in names}))
     assert all(file.size_bytes == 1 for file in resolved.files.values())
 
 
@@ -173,11 +173,11 @@ class Counted:
 
     def stat(self, origin, paths):
         self.calls += 1
-        return [Entry(path, 1, "t") for path in paths]
+        return [OriginEntry(path, 1, "t") for path in paths]
 
     def list(self, origin, prefix, *, recursive=True, limit=0):
         self.calls += 1
-        return DirectoryListing([Entry(name, 1, "t") for name in self.names if name.startswith(prefix + "/")], [])
+        return DirectoryListing([OriginEntry(name, 1, "t") for name in self.names if name.startswith(prefix + "/")], [])
 
 
 @pytest.mark.parametrize(("directories", "calls"), [(3, 3), (100, 5), (10_000, 1)])
@@ -192,7 +192,7 @@ def test_ten_thousand_inputs_take_a_few_calls_and_a_second(tmp_path, directories
 
 def test_a_web_server_is_never_asked_for_a_listing(tmp_path):
     names = [f"d/{i}" for i in range(100)]
-    access = Scripted({name: Entry(name, 1, 'etag:"t";s=1') for name in names})
+    access = Scripted({name: OriginEntry(name, 1, 'etag:"t";s=1') for name in names})
     workflow = workflow_of(tmp_path, *(File(name, sources=at(f"a:{name}")) for name in names))
     workflow = replace(workflow, origins={"a": Origin("a", OriginKind.HTTP, "https://h")})
     access.list = None
@@ -200,7 +200,12 @@ def test_a_web_server_is_never_asked_for_a_listing(tmp_path):
 
 
 def test_what_is_known_by_its_size_alone_is_said_once(tmp_path):
-    entries = {"x": Entry("x", 1, "s=1"), "y": Entry("y", 2, "s=2"), "z": Entry("z", 3, "s=3;md5=" + "0" * 32), "w": Entry("w", 4, "s=4")}
+    entries = {
+        "x": OriginEntry("x", 1, "s=1"),
+        "y": OriginEntry("y", 2, "s=2"),
+        "z": OriginEntry("z", 3, "s=3;md5=" + "0" * 32),
+        "w": OriginEntry("w", 4, "s=4"),
+    }
     files = [File(name, sources=at(f"a:{name}"), sha256="0" * 64 if name == "w" else None) for name in "xyzw"]
     (note,) = resolve(workflow_of(tmp_path, *files), Scripted(entries)).notes
     assert note.startswith("of 2 inputs the server tells the size and nothing else, 'x' first") and "sha256" in note

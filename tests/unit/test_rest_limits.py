@@ -25,7 +25,7 @@ ASKED = 6
 
 
 class Slow:
-    """An intake whose origins have names that nobody answers for."""
+    """Submissions whose origins have names that nobody answers for."""
 
     def __init__(self) -> None:
         self.go, self.now, self.most, self.lock = threading.Event(), 0, 0, threading.Lock()

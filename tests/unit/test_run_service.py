@@ -34,7 +34,7 @@ def writing(url: str, path: str, name: str = "store", endpoint: str = "") -> Wor
     return Workflow("w", {"final": final}, {"make": Job("make", "make", shell="x", outputs=(JobOutput("final", "final"),))}, {name: origin})
 
 
-class Desk:
+class Bench:
     """A RunService before a Machine that takes what was accepted at once, or (`slow`) not yet."""
 
     def __init__(self, place: Path, slow: bool = False) -> None:
@@ -84,7 +84,7 @@ TWO_PLACES = [
 def test_one_place_is_refused_to_the_second_whichever_comes_first(pair: tuple[Workflow, Workflow], slow: bool, tmp_path: Path) -> None:
     for number, (first, second) in enumerate((pair, pair[::-1])):
         (tmp_path / str(number)).mkdir()
-        run_service = Desk(tmp_path / str(number), slow)
+        run_service = Bench(tmp_path / str(number), slow)
         run = run_service.submit(first)
         with pytest.raises(Refused, match=f"the active run {run} writes to .*'final'.*stager wait {run}"):
             run_service.submit(second)
@@ -92,12 +92,12 @@ def test_one_place_is_refused_to_the_second_whichever_comes_first(pair: tuple[Wo
 
 @pytest.mark.parametrize("pair", TWO_PLACES)
 def test_two_places_are_given_side_by_side(pair: tuple[Workflow, Workflow], tmp_path: Path) -> None:
-    run_service = Desk(tmp_path)
+    run_service = Bench(tmp_path)
     assert [run_service.submit(workflow) for workflow in pair] == ["w-1", "w-2"]
 
 
 def test_a_place_is_free_again_when_its_run_is_over_and_taken_when_it_would_be_resumed(tmp_path: Path) -> None:
-    run_service = Desk(tmp_path)
+    run_service = Bench(tmp_path)
     first = run_service.submit(writing("sftp://lab/data", "results/"))
     run_service.machine.step(ev.RunDrained(at=1.0, run=first))
     [attempt] = run_service.machine.state.attempts
@@ -110,7 +110,7 @@ def test_a_place_is_free_again_when_its_run_is_over_and_taken_when_it_would_be_r
 
 def test_a_mended_resume_that_needs_more_room_is_told_how_it_gets_that(tmp_path: Path) -> None:
     """A run that is there already is not submitted again."""
-    run_service = Desk(tmp_path)
+    run_service = Bench(tmp_path)
     workflow = writing("file:///data", "x")
     run = run_service.submit(workflow)
     run_service.machine.step(ev.RunDrained(at=1.0, run=run))
@@ -124,7 +124,7 @@ def test_a_mended_resume_that_needs_more_room_is_told_how_it_gets_that(tmp_path:
 
 def test_what_somebody_stopped_stays_that_when_the_service_ends_as_well(tmp_path: Path) -> None:
     """A task that waits goes on by itself with what the end of a service interrupted, and with nothing else."""
-    run_service = Desk(tmp_path)
+    run_service = Bench(tmp_path)
     run = run_service.submit(writing("sftp://lab/data", "results/"))
     entry = run_service.machine.state.runs[run]
     for event, by in (
@@ -139,7 +139,7 @@ def test_what_somebody_stopped_stays_that_when_the_service_ends_as_well(tmp_path
 
 
 def test_a_submit_is_once_for_each_sender_also_when_its_run_was_folded_away(tmp_path: Path) -> None:
-    run_service = Desk(tmp_path)
+    run_service = Bench(tmp_path)
     workflow = writing("sftp://lab/data", "out/x")
     request = wire.SubmitRequest(workflow, make_plan(workflow, embedded(CAPACITY, cores=2), limits=LIMITS), submit_id="k")
     alice = Sender("alice", "digest")
@@ -148,7 +148,7 @@ def test_a_submit_is_once_for_each_sender_also_when_its_run_was_folded_away(tmp_
     with pytest.raises(Refused, match="used for another request"):
         run_service.run_service.submit(request, 1.0, lambda: None, Sender("alice", "other"))
     run_service.run_service.records.finish(run, "succeeded", 2.0, 1, "{}", b"[]")
-    later = Desk.__new__(Desk)
+    later = Bench.__new__(Bench)
     later.machine, later.slow = Machine(Policy(), LIMITS), False
     later.run_service = RunService(later.machine, run_service.run_service.records, run_service.run_service.book, later.put)
     assert later.run_service.submit(request, 3.0, lambda: None, alice) == run, "the journal no longer knows it, and it is not made again"
@@ -157,7 +157,7 @@ def test_a_submit_is_once_for_each_sender_also_when_its_run_was_folded_away(tmp_
 
 def test_no_key_of_a_tenant_is_in_the_way_of_submits_without_one(tmp_path: Path) -> None:
     """Names of runs can be guessed, and a key may be called like one."""
-    run_service, alice = Desk(tmp_path), Sender("alice")
+    run_service, alice = Bench(tmp_path), Sender("alice")
 
     def submit(place: str, key: str) -> str:
         workflow = writing("sftp://lab/data", place)
@@ -169,7 +169,7 @@ def test_no_key_of_a_tenant_is_in_the_way_of_submits_without_one(tmp_path: Path)
 
 
 def test_what_others_write_is_told_without_their_names(tmp_path: Path) -> None:
-    run_service = Desk(tmp_path)
+    run_service = Bench(tmp_path)
     workflow = writing("sftp://lab/data", "out/x")
     request = wire.SubmitRequest(workflow, make_plan(workflow, embedded(CAPACITY, cores=2), limits=LIMITS))
     run = run_service.run_service.submit(request, 0.0, lambda: None, Sender("alice"))

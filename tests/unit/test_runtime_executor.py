@@ -18,7 +18,7 @@ from stager.model.workflow import Job, JobInput, JobOutput, Workflow
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.worker import AttemptResult, AttemptSpec, AttemptWaiting, DirectInput, Outcome, Place, Shelf, Sight
+from stager.worker import AttemptResult, AttemptSpec, AttemptWaiting, DirectInput, KeptSandboxes, Outcome, Place, Sight
 from stager.worker.place import write_json
 
 JOB = Job(
@@ -331,7 +331,7 @@ def start_direct() -> cmd.StartAttempt:
     return cmd.StartAttempt(id="c1", at=0.0, cause="e1", inputs=(staged,), **facts)
 
 
-def test_what_is_read_in_place_is_mounted_before(tmp_path: Path) -> None:
+def test_what_is_read_directly_is_mounted_before(tmp_path: Path) -> None:
     async def play(executor: LocalExecutor) -> None:
         executor.start(start_direct())
 
@@ -395,12 +395,12 @@ async def ended_as(executor: LocalExecutor, world: World, ending: AttemptResult)
     await settled(executor)
 
 
-def with_shelf(tmp_path: Path, play: Callable[[LocalExecutor, World, Shelf], Awaitable[None]]) -> ScriptedWorker:
-    worker, world, shelf = ScriptedWorker(tmp_path, []), World({}), Shelf(tmp_path, 1 << 40)
+def with_shelf(tmp_path: Path, play: Callable[[LocalExecutor, World, KeptSandboxes], Awaitable[None]]) -> ScriptedWorker:
+    worker, world, kept_sandboxes = ScriptedWorker(tmp_path, []), World({}), KeptSandboxes(tmp_path, 1 << 40)
 
     async def whole() -> None:
-        executor = LocalExecutor(worker, world.put, world, shelf)  # type: ignore[arg-type]
-        await play(executor, world, shelf)
+        executor = LocalExecutor(worker, world.put, world, kept_sandboxes)  # type: ignore[arg-type]
+        await play(executor, world, kept_sandboxes)
         await executor.close()
 
     asyncio.run(whole())
@@ -408,42 +408,42 @@ def with_shelf(tmp_path: Path, play: Callable[[LocalExecutor, World, Shelf], Awa
 
 
 def test_what_a_job_left_is_on_the_shelf_once_its_end_is_recorded_and_goes_when_it_succeeds(tmp_path: Path) -> None:
-    async def play(executor: LocalExecutor, world: World, shelf: Shelf) -> None:
+    async def play(executor: LocalExecutor, world: World, kept_sandboxes: KeptSandboxes) -> None:
         executor.worker.answers.append(BAD)  # type: ignore[attr-defined]
         executor.start(start())
         await settled(executor)
         left(tmp_path)
-        assert not shelf.kept
+        assert not kept_sandboxes.kept
         world.told.pop()()
-        assert list(shelf.kept) == [("r", "j")], "before anybody is told"
+        assert list(kept_sandboxes.kept) == [("r", "j")], "before anybody is told"
         await settled(executor)
         await ended_as(executor, world, ok())
-        assert not shelf.kept and not list(tmp_path.glob("failed/*/*"))
+        assert not kept_sandboxes.kept and not list(tmp_path.glob("failed/*/*"))
 
     assert all(spec.keep_failed_sandbox for spec in with_shelf(tmp_path, play).specs)
 
 
 def test_what_is_kept_is_the_first_to_go_where_a_disk_is_full(tmp_path: Path) -> None:
-    async def play(executor: LocalExecutor, world: World, shelf: Shelf) -> None:
+    async def play(executor: LocalExecutor, world: World, kept_sandboxes: KeptSandboxes) -> None:
         left(tmp_path, "older")
-        assert shelf.take("older")
+        assert kept_sandboxes.take("older")
         told: list[bool] = []
         put = executor.put
-        executor.put = lambda *words: (told.append(bool(shelf.kept)), put(*words))  # type: ignore[func-returns-value,assignment]
+        executor.put = lambda *words: (told.append(bool(kept_sandboxes.kept)), put(*words))  # type: ignore[func-returns-value,assignment]
         full = replace(BAD, fault=Fault(ErrorClass.TRANSIENT, SANDBOX_FULL_CODE, "full", "j"))
         await ended_as(executor, world, full)
-        assert told == [False] and "full" in shelf.gone["r", "j"], "before anybody can try it again"
+        assert told == [False] and "full" in kept_sandboxes.gone["r", "j"], "before anybody can try it again"
 
     with_shelf(tmp_path, play)
 
 
 def test_what_a_scheduler_died_over_is_kept_by_the_next(tmp_path: Path) -> None:
-    async def play(executor: LocalExecutor, world: World, shelf: Shelf) -> None:
+    async def play(executor: LocalExecutor, world: World, kept_sandboxes: KeptSandboxes) -> None:
         left(tmp_path)
         executor.worker.look = lambda attempt: Sight.FINISHED  # type: ignore[method-assign]
         await executor.sweep({"a-1"})
-        assert not shelf.kept, "its end is not recorded yet"
+        assert not kept_sandboxes.kept, "its end is not recorded yet"
         await executor.sweep(set())
-        assert list(shelf.kept) == [("r", "j")]
+        assert list(kept_sandboxes.kept) == [("r", "j")]
 
     with_shelf(tmp_path, play)

@@ -262,15 +262,15 @@ def test_what_no_node_can_do_is_answered_at_once_so_that_the_file_is_fetched_who
     """A journal that another world wrote may ask for it; nothing may wait for it for ever."""
     outstanding, told = Outstanding(), []
     facts = {"file": "x1", "lfn": "in", "run": "a-1", "origin": "lab", "path": "in", "size_bytes": 8, "token": "t"}
-    gather = cmd.Gather(
+    assemble = cmd.AssembleStripes(
         id="c1", at=0.0, cause="e1", node="node0", transfer="t1", purpose=cmd.Purpose.DEMAND, priority=1, **facts,
         parts=(cmd.Part("node1", "t1.0", 8),),
     )  # fmt: skip
-    outstanding.gave([gather])
-    assert outstanding.twin().transfers == {"t1": gather}
+    outstanding.gave([assemble])
+    assert outstanding.twin().transfers == {"t1": assemble}
     book = CredentialBook(lambda run, origin: {}, lambda run, origin: False)
     calls = NodeCalls("node0", Asked(), lambda event, *_: told.append(event), outstanding, book, lambda problem: None, lambda: 0.0)  # type: ignore[arg-type]
-    asyncio.run(calls.put_transfer(gather))
+    asyncio.run(calls.put_transfer(assemble))
     assert [(event.transfer, event.fault.code) for event in told] == [("t1", "unsupported")]
     outstanding.saw(told)
     assert outstanding.transfers == {}

@@ -15,7 +15,7 @@ from stager.model.errors import InvalidInput, Refused
 from stager.model.workflow import Job, Workflow
 from stager.scheduler.states import JobState
 from stager.service.sandboxes import sandbox_of
-from stager.worker import AttemptResult, AttemptSpec, Outcome, Place, Shelf
+from stager.worker import AttemptResult, AttemptSpec, KeptSandboxes, Outcome, Place
 from stager.worker.place import publish_json, write_json
 
 
@@ -26,8 +26,8 @@ def scheduler(tmp_path: Path, *jobs: str) -> Any:
     spec = AttemptSpec(attempt_id="b-1", run_id="r", job_id="b", number=1, argv=("x",), keep_failed_sandbox=True)
     write_json(place.attempt, spec.to_json())
     publish_json(place.outcome, AttemptResult(attempt_id="b-1", outcome=Outcome.FAILED).to_json())
-    shelf = Shelf(tmp_path, 1 << 40)
-    assert shelf.take("b-1")
+    kept_sandboxes = KeptSandboxes(tmp_path, 1 << 40)
+    assert kept_sandboxes.take("b-1")
     entry = SimpleNamespace(
         workflow=Workflow("w", {}, {name: Job(name, name, argv=("x",)) for name in jobs}, {}),
         jobs={name: SimpleNamespace(state=JobState.FAILED) for name in jobs},
@@ -37,18 +37,21 @@ def scheduler(tmp_path: Path, *jobs: str) -> Any:
         return question()
 
     return SimpleNamespace(
-        ask=ask, shelf=shelf, run_service=SimpleNamespace(known=lambda run: entry), tenancy=SimpleNamespace(of_run=lambda run: "")
+        ask=ask,
+        kept_sandboxes=kept_sandboxes,
+        run_service=SimpleNamespace(known=lambda run: entry),
+        tenancy=SimpleNamespace(of_run=lambda run: ""),
     )
 
 
 def test_a_job_that_a_resume_dropped_is_no_job_of_the_run(tmp_path: Path) -> None:
-    """It ended in a KeyError: its sandbox was still on the shelf."""
+    """It ended in a KeyError: its sandbox was still kept."""
     with pytest.raises(InvalidInput, match="run r has no job 'b'"):
         asyncio.run(sandbox_of(scheduler(tmp_path, "renamed"), "r", "b"))
 
 
 def test_a_sandbox_that_goes_meanwhile_is_not_kept(tmp_path: Path) -> None:
     known = scheduler(tmp_path, "b")
-    shutil.rmtree(known.shelf.kept["r", "b"].place.directory)
+    shutil.rmtree(known.kept_sandboxes.kept["r", "b"].place.directory)
     with pytest.raises(Refused, match="no sandbox of job 'b' of run r is kept"):
         asyncio.run(sandbox_of(known, "r", "b"))

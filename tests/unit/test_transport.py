@@ -182,7 +182,7 @@ def test_the_plan_is_explained_with_its_numbers() -> None:
         return next(line for line in told if line.startswith("transport: "))
 
     assert line("f0", cluster(8)) == (
-        "transport: 7 stripes: about 12 min 21 s over the lines of 7 nodes, gathered inside while they come, against 1 h 23 min over "
+        "transport: 7 stripes: about 12 min 21 s over the lines of 7 nodes, assembled inside while they come, against 1 h 23 min over "
         "the line of one node (20 MB/s); the link gives 135 MB/s"
     )
     assert line("f0", cluster(1)) == "transport: whole: there is one node"

@@ -43,7 +43,7 @@ def test_a_failure_while_its_origin_is_away_is_the_origins() -> None:
     assert judged(SPEC, BAD, []) is BAD
 
 
-def test_of_an_attempt_that_reads_nothing_in_place_nothing_is_asked() -> None:
+def test_of_an_attempt_that_reads_nothing_directly_nothing_is_asked() -> None:
     plain = AttemptSpec(attempt_id="a", run_id="r", job_id="j", argv=("x",))
     assert judged(plain, OK, None) is OK
 
@@ -55,7 +55,7 @@ def test_an_origin_that_the_node_could_not_ask_is_told_apart_from_a_node_that_co
     assert fault is not None and fault.code == "origin_unreachable" and not_staged(SPEC, silent) is None
 
 
-def test_an_attempt_is_found_again_with_what_it_read_in_place() -> None:
+def test_an_attempt_is_found_again_with_what_it_read_directly() -> None:
     found = AttemptSpec.from_json(SPEC.to_json())
     assert found.direct == SPEC.direct
     older = {name: value for name, value in SPEC.to_json().items() if name != "direct"}

@@ -1,4 +1,4 @@
-"""Sandboxes of failed jobs on their shelf: which are kept, which go first, and that nothing is lost or shared in between."""
+"""Sandboxes of failed jobs on their kept_sandboxes: which are kept, which go first, and that nothing is lost or shared in between."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stager.worker import AttemptResult, AttemptSpec, Outcome, Place, Shelf, kept_sandboxes
+from stager.worker import AttemptResult, AttemptSpec, KeptSandboxes, Outcome, Place, kept_sandboxes
 from stager.worker.place import publish_json, write_json
 
 MUCH = 1 << 40
@@ -32,14 +32,14 @@ def failed(
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.KILLED, Outcome.LOST])
 def test_only_what_a_failed_job_left_is_kept_and_only_if_somebody_may_look(tmp_path: Path, outcome: Outcome) -> None:
-    kept = Shelf(tmp_path, MUCH)
+    kept = KeptSandboxes(tmp_path, MUCH)
     assert not kept.take(failed(tmp_path, "a", outcome=outcome)) and not kept.take(failed(tmp_path, "b", keep=False))
-    assert not Shelf(tmp_path, 0).take(failed(tmp_path, "c")) and kept.kept == {}
+    assert not KeptSandboxes(tmp_path, 0).take(failed(tmp_path, "c")) and kept.kept == {}
     assert kept.take(failed(tmp_path, "d")) and list(kept.kept) == [("r", "d")]
 
 
 def test_it_is_its_owners_only_and_its_attempt_has_it_no_more(tmp_path: Path) -> None:
-    kept = Shelf(tmp_path, MUCH)
+    kept = KeptSandboxes(tmp_path, MUCH)
     kept.take(failed(tmp_path))
     place = kept.kept["r", "j"].place
     assert (Path(place.sandbox) / "left").read_bytes() == b"x" * 10 and not Path(Place.of(tmp_path, "j-1").directory).exists()
@@ -48,7 +48,7 @@ def test_it_is_its_owners_only_and_its_attempt_has_it_no_more(tmp_path: Path) ->
 
 
 def test_the_newest_try_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
-    kept = Shelf(tmp_path, MUCH)
+    kept = KeptSandboxes(tmp_path, MUCH)
     assert kept.take(failed(tmp_path, number=1)) and kept.take(failed(tmp_path, number=2))
     kept.trim(0)
     assert kept.kept["r", "j"].number == 2 and [each.name for each in (tmp_path / "failed" / "r").iterdir()] == ["j.2"]
@@ -56,11 +56,11 @@ def test_the_newest_try_takes_the_place_of_the_one_before(tmp_path: Path) -> Non
 
 def test_too_many_or_too_large_ones_go_the_oldest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_sandboxes, "SANDBOXES_MAX", 3)
-    kept = Shelf(tmp_path, 1_000_000)
+    kept = KeptSandboxes(tmp_path, 1_000_000)
     for number, job in enumerate("abcd"):
         assert kept.take(failed(tmp_path, job, size=300_000))
         os.utime(kept.kept["r", job].place.directory, (number, number))
-    again = Shelf(tmp_path, 1_000_000)
+    again = KeptSandboxes(tmp_path, 1_000_000)
     again.load()
     again.trim(0)
     assert [job for _, job in again.kept] == ["b", "c", "d"] and "at most 3" in again.gone["r", "a"]
@@ -74,7 +74,7 @@ def test_too_many_or_too_large_ones_go_the_oldest_first(tmp_path: Path, monkeypa
 
 
 def test_what_the_cache_may_still_take_of_the_disk_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Shelf(tmp_path, MUCH)
+    kept = KeptSandboxes(tmp_path, MUCH)
     kept.take(failed(tmp_path))
     monkeypatch.setattr(kept_sandboxes, "free_bytes", lambda path: 100_000_000)
     kept.trim(50_000_000)
@@ -84,7 +84,7 @@ def test_what_the_cache_may_still_take_of_the_disk_is_left_to_it(tmp_path: Path,
 
 
 def test_one_that_somebody_has_a_shell_in_stays_until_he_has_left(tmp_path: Path) -> None:
-    kept = Shelf(tmp_path, MUCH)
+    kept = KeptSandboxes(tmp_path, MUCH)
     kept.take(failed(tmp_path, number=1))
     first = kept.kept["r", "j"].place
     with open(first.lock, "w") as lock:
@@ -99,13 +99,13 @@ def test_one_that_somebody_has_a_shell_in_stays_until_he_has_left(tmp_path: Path
 
 
 def test_what_a_crash_left_is_found_again_or_goes(tmp_path: Path) -> None:
-    kept = Shelf(tmp_path, MUCH)
+    kept = KeptSandboxes(tmp_path, MUCH)
     kept.take(failed(tmp_path, number=1))
     half = tmp_path / "failed" / f"{kept_sandboxes.GOING}r.x.1.77"
     half.mkdir()
     # As a job may have named what it wrote.
     os.rename(Place.of(tmp_path, failed(tmp_path, "forged")).directory, half / "sandbox")
-    again = Shelf(tmp_path, MUCH)
+    again = KeptSandboxes(tmp_path, MUCH)
     again.load()
     again.trim(0)
     assert list(again.kept) == [("r", "j")] and not half.exists()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stager.model.errors import ErrorClass, Fault, InvalidInput
 from stager.model.files import FileKind
-from stager.worker import Access, AttemptInput, AttemptOutput, AttemptResult, AttemptSpec, Measures, Outcome, Place
+from stager.worker import AttemptInput, AttemptOutput, AttemptResult, AttemptSpec, InputAccess, Measures, Outcome, Place
 from stager.worker.attempt import fault_of, measures_of
 from stager.worker.captured import put_log
 from stager.worker.environment import job_environment
@@ -59,7 +59,7 @@ def test_what_is_kept_for_adopting_tells_no_secret_and_comes_back() -> None:
     one = spec(
         env={"TOKEN": "hush"},
         argv=("run", "--password=hush"),
-        inputs=(AttemptInput("f", "g", "in/x", Access.COPY),),
+        inputs=(AttemptInput("f", "g", "in/x", InputAccess.COPY),),
         outputs=(AttemptOutput("p", "a1", "out", FileKind.DIRECTORY, True), AttemptOutput("q", "a1", "said")),
         stdout="said",
         reserve_bytes=17,

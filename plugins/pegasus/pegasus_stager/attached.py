@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pegasus_stager import local_files
 from pegasus_stager.failures import Failed
-from pegasus_stager.lists import Entry, Transfer
+from pegasus_stager.lists import ListEntry, Transfer
 from pegasus_stager.log import Log
 from pegasus_stager.report import Report
 from pegasus_stager.scheduler import Declined, Scheduler, Unasked
@@ -53,7 +53,7 @@ class Attached:
         self.given: list[tuple[Transfer, str]] = []
         self.wanted: list[str] = []
 
-    def begin(self, entries: Sequence[Entry], report: Report, checksum: Checksum) -> list[Entry]:
+    def begin(self, entries: Sequence[ListEntry], report: Report, checksum: Checksum) -> list[ListEntry]:
         """What is left to do of the list. Entries whose file stager has here get that as their first source."""
         transfers = [entry for entry in entries if isinstance(entry, Transfer) and entry.lfn]
         if not transfers:
@@ -133,7 +133,7 @@ class Attached:
         if not isinstance(info, dict) or info.get("submitted_at") != word["submitted_at"]:
             raise Left(f"the scheduler has another run of that name, {word['run']}, since its state was removed; attach again")
 
-    def sourced(self, transfers: Sequence[Transfer], view: Mapping[str, object]) -> list[Entry]:
+    def sourced(self, transfers: Sequence[Transfer], view: Mapping[str, object]) -> list[ListEntry]:
         """Nothing is done by that yet."""
         here, wanted = paths_of(view, "inputs"), paths_of(view, "outputs")
         for entry in transfers:
@@ -147,7 +147,7 @@ class Attached:
         self.wanted = list(wanted.values())
         return []
 
-    def sent_home(self, transfers: Sequence[Transfer], view: Mapping[str, object], report: Report, checksum: Checksum) -> list[Entry]:
+    def sent_home(self, transfers: Sequence[Transfer], view: Mapping[str, object], report: Report, checksum: Checksum) -> list[ListEntry]:
         """By the node; it is done when it is at its destination, verified."""
         known, wanted = paths_of(view, "inputs"), paths_of(view, "outputs")
         taken: list[Transfer] = []

@@ -12,15 +12,15 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from pegasus_stager.failures import ListRefused
-from pegasus_stager.lists import Entry
-from pegasus_stager.settings import CALLED, Settings
+from pegasus_stager.lists import ListEntry
+from pegasus_stager.settings import CALLED, TransferSettings
 
 NAME = "pegasus-transfer"
 VARIABLE = "PEGASUS_TRANSFER_FALLBACK"
 ADVICE = f"put {NAME} on PATH, or set PEGASUS_HOME, or set {VARIABLE} to its full path"
 
 
-def found(settings: Settings) -> str | None:
+def found(settings: TransferSettings) -> str | None:
     """What the user named; else Pegasus's own place; else PATH. An empty PEGASUS_TRANSFER_FALLBACK means there is none."""
     environ = settings.environ
     if VARIABLE in environ:
@@ -53,7 +53,7 @@ def start(program: str, options: Sequence[str], environ: Mapping[str, str]) -> s
     return subprocess.Popen([program, *options], stdin=subprocess.PIPE, env={**environ, CALLED: "1"})
 
 
-def give(process: subprocess.Popen[bytes], entries: Sequence[Entry]) -> None:
+def give(process: subprocess.Popen[bytes], entries: Sequence[ListEntry]) -> None:
     """It reads all of its list before it does anything, so the list can be written at once."""
     given = json.dumps([entry.raw for entry in entries]).encode()
     try:

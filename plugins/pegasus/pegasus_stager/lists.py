@@ -24,7 +24,7 @@ YES = frozenset(("yes", "true", "t", "1"))
 NO = frozenset(("no", "false", "f", "0", "none", ""))
 
 
-class Entry:
+class ListEntry:
     """`raw` is what the list says, for the program that is called for what is not done here, and `urls` all that it names."""
 
     __slots__ = ("raw", "urls")
@@ -33,7 +33,7 @@ class Entry:
         self.raw, self.urls = raw, urls
 
 
-class Transfer(Entry):
+class Transfer(ListEntry):
     """One file to be at its destination. `sources`: the one to try first stands first."""
 
     __slots__ = ("destination", "generate_checksum", "lfn", "linkage", "sources", "verify_checksum", "verify_source")
@@ -53,7 +53,7 @@ class Transfer(Entry):
         return f"{self.sources[0]} -> {self.destination}"
 
 
-class Directory(Entry):
+class Directory(ListEntry):
     """A directory to be there, with those above it."""
 
     __slots__ = ("url",)
@@ -66,7 +66,7 @@ class Directory(Entry):
         return f"mkdir {self.url}"
 
 
-class Removal(Entry):
+class Removal(ListEntry):
     """A file to be gone, or a directory with all below it."""
 
     __slots__ = ("recursive", "url")
@@ -79,7 +79,7 @@ class Removal(Entry):
         return f"remove {self.url}"
 
 
-def read_list(text: str, environ: Mapping[str, str]) -> list[Entry]:
+def read_list(text: str, environ: Mapping[str, str]) -> list[ListEntry]:
     """Raises ListRefused."""
     entries = read_text(text, environ) if text.startswith(TEXT_START) else read_json(text, environ)
     kinds = {type(entry).__name__.lower() for entry in entries}
@@ -88,7 +88,7 @@ def read_list(text: str, environ: Mapping[str, str]) -> list[Entry]:
     return entries
 
 
-def read_json(text: str, environ: Mapping[str, str]) -> list[Entry]:
+def read_json(text: str, environ: Mapping[str, str]) -> list[ListEntry]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -98,7 +98,7 @@ def read_json(text: str, environ: Mapping[str, str]) -> list[Entry]:
     return [entry_of(raw, f"entry {number}", environ) for number, raw in enumerate(data, 1)]
 
 
-def entry_of(raw: object, where: str, environ: Mapping[str, str]) -> Entry:
+def entry_of(raw: object, where: str, environ: Mapping[str, str]) -> ListEntry:
     kind = raw.get("type") if isinstance(raw, dict) else None
     if isinstance(raw, dict) and kind == "transfer":
         sources = urls_of(raw, "src_urls", where, environ)
@@ -159,9 +159,9 @@ def truth(value: object, where: str) -> bool:
     raise ListRefused(f"{where}: {value!r} is neither true nor false")
 
 
-def read_text(text: str, environ: Mapping[str, str]) -> list[Entry]:
+def read_text(text: str, environ: Mapping[str, str]) -> list[ListEntry]:
     """Four lines a pair: "# src ID SITE", URL, "# dst ID SITE", URL. A URL without a comment above it has the site of the last."""
-    entries: list[Entry] = []
+    entries: list[ListEntry] = []
     sites: dict[str, str] = {}
     source: tuple[str, str] | None = None
     expected = "src"

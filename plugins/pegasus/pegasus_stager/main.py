@@ -1,6 +1,6 @@
 """`stager-transfer`: the command line of pegasus-transfer.
 
-May know: all rooms of this package. One rule: 0 means that everything on the list is done; nothing is started of a list that cannot be
+May know: all modules of this package. One rule: 0 means that everything on the list is done; nothing is started of a list that cannot be
 understood, or that names what nobody here serves.
 """
 
@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 from pegasus_stager import local_files
 from pegasus_stager.failures import ListRefused
-from pegasus_stager.lists import Entry, Transfer, read_list
+from pegasus_stager.lists import ListEntry, Transfer, read_list
 from pegasus_stager.log import Log
 from pegasus_stager.report import Report
 from pegasus_stager.rounds import run_rounds
-from pegasus_stager.settings import Settings, settings
+from pegasus_stager.settings import TransferSettings, settings
 from pegasus_stager.ways import Ways
 from pegasus_stager.work import Worker
 
@@ -90,7 +90,7 @@ def streams_there() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
-def call_of(surroundings: Settings, log: Log) -> Attached | None:
+def call_of(surroundings: TransferSettings, log: Log) -> Attached | None:
     """Of a job of a workflow that `stager pegasus attach` looks after."""
     if not surroundings.attached:
         return None
@@ -114,7 +114,7 @@ def given(file: str | None) -> str:
     return data.decode(errors="surrogateescape")
 
 
-def shared_out(entries: list[Entry], ways: Ways, log: Log) -> tuple[list[Entry], list[Entry], str]:
+def shared_out(entries: list[ListEntry], ways: Ways, log: Log) -> tuple[list[ListEntry], list[ListEntry], str]:
     """What is done here, what pegasus-transfer is called for, and its path. Without it the sources that are served here must do."""
     for entry in entries:
         if isinstance(entry, Transfer) and entry.sources[0].held:
@@ -150,7 +150,7 @@ def keep_served(entry: Transfer, ways: Ways) -> None:
     entry.sources = served if served and served[0].held else entry.sources[1:]
 
 
-def narrow(entry: Entry, ways: Ways, advice: str, log: Log) -> bool:
+def narrow(entry: ListEntry, ways: Ways, advice: str, log: Log) -> bool:
     """Whether sources are left when those are taken away that only pegasus-transfer serves."""
     if not isinstance(entry, Transfer):
         return False
@@ -162,7 +162,7 @@ def narrow(entry: Entry, ways: Ways, advice: str, log: Log) -> bool:
     return bool(kept)
 
 
-def shown(entries: Sequence[Entry]) -> str:
+def shown(entries: Sequence[ListEntry]) -> str:
     more = f" and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
     return ", ".join(str(entry) for entry in entries[:SHOWN]) + more
 
@@ -174,7 +174,7 @@ def options_for_fallback(options: argparse.Namespace) -> list[str]:
     return passed + (["-d"] if options.debug else [])
 
 
-def run(options: argparse.Namespace, worker: Worker, ours: list[Entry], theirs: list[Entry], program: str) -> int:
+def run(options: argparse.Namespace, worker: Worker, ours: list[ListEntry], theirs: list[ListEntry], program: str) -> int:
     """pegasus-transfer works at the same time: it sleeps for most of it."""
     children: list[Child] = []
     surroundings, ways, report, log = worker.settings, worker.ways, worker.report, worker.log

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from urllib.parse import unquote
 
-from pegasus_stager.settings import Settings
+from pegasus_stager.settings import TransferSettings
 from pegasus_stager.urls import Url
 
 WEB, SSH, S3 = ("http", "https"), ("scp", "sftp"), ("s3", "s3s")
@@ -25,7 +25,7 @@ class Unserved(Exception):
 class Origins:
     """From a URL to an origin and a path in it. Remembers what it has found out."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: TransferSettings) -> None:
         self.environ = settings.environ
         self.leaves = settings.leaves
         self.known: dict[tuple[str, str, str], dict[str, object]] = {}

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from pegasus_stager.failures import Failed
-from pegasus_stager.lists import Entry
+from pegasus_stager.lists import ListEntry
 from pegasus_stager.log import Log
 
 # The first wait is for a server that restarts or a limit of connections; the second is as long as a client of NFS may keep to itself that a
@@ -21,7 +21,7 @@ JITTER = 0.2
 FAILURES_MANY, FAILURES_SHARE = 10, 0.8
 
 
-def run_rounds(entries: Sequence[Entry], work: Callable[[Entry], None], threads: int, rounds: int, log: Log) -> list[Entry]:
+def run_rounds(entries: Sequence[ListEntry], work: Callable[[ListEntry], None], threads: int, rounds: int, log: Log) -> list[ListEntry]:
     """Returns what has not gone well in the end. `work` raises Failed."""
     pending, lost = list(entries), []
     for attempt in range(1, rounds + 1):
@@ -47,7 +47,7 @@ def wait_before(attempt: int) -> float:
     return WAITS_S[min(attempt - 1, len(WAITS_S)) - 1] * (1 + JITTER * random.random())
 
 
-def run_once(entries: Sequence[Entry], work: Callable[[Entry], None], threads: int, log: Log) -> list[Failed | None]:
+def run_once(entries: Sequence[ListEntry], work: Callable[[ListEntry], None], threads: int, log: Log) -> list[Failed | None]:
     """Each entry's problem, in the order of the entries."""
     problems: list[Failed | None] = [None] * len(entries)
     numbers = iter(range(len(entries)))

@@ -17,7 +17,7 @@ CALLED = "STAGER_TRANSFER_CALLED"
 ATTACHED = "stager-attached.json"
 
 
-class Settings:
+class TransferSettings:
     """What the environment says. A wrong value is an error before anything is moved."""
 
     __slots__ = ("attached", "called", "environ", "error_percent", "integrity_file", "leaves", "multipart_dir", "threads")
@@ -69,5 +69,5 @@ def number(environ: Mapping[str, str], name: str, default: int, least: int, most
     return value
 
 
-def settings(threads: int) -> Settings:
-    return Settings(os.environ, threads)
+def settings(threads: int) -> TransferSettings:
+    return TransferSettings(os.environ, threads)

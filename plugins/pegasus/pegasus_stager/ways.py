@@ -6,8 +6,8 @@ May know: protocols, and what must be there for each. One rule: what is not serv
 from __future__ import annotations
 
 from pegasus_stager.ending import Ending
-from pegasus_stager.lists import Directory, Entry, Removal, Transfer
-from pegasus_stager.settings import Settings
+from pegasus_stager.lists import Directory, ListEntry, Removal, Transfer
+from pegasus_stager.settings import TransferSettings
 from pegasus_stager.urls import Url
 
 TYPE_CHECKING = False
@@ -22,14 +22,14 @@ LOCAL_REMOVED = frozenset(("file", "symlink"))
 class Ways:
     """Looks for what reaches other machines when a list first names one."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: TransferSettings) -> None:
         self.settings = settings
         self.ending = Ending()
         self.origins: Origins | None = None
         self.transfer_agent: TransferAgent | None = None
         self.looked = False
 
-    def against(self, entry: Entry) -> str:
+    def against(self, entry: ListEntry) -> str:
         """Why it is not done here; empty: it is."""
         if isinstance(entry, Transfer):
             reasons = (self.against_pair(source, entry.destination) for source in entry.sources)

@@ -11,10 +11,10 @@ import time
 
 from pegasus_stager import integrity, local_files
 from pegasus_stager.failures import Failed
-from pegasus_stager.lists import Directory, Entry, Removal, Transfer
+from pegasus_stager.lists import Directory, ListEntry, Removal, Transfer
 from pegasus_stager.log import Log
 from pegasus_stager.report import Report
-from pegasus_stager.settings import Settings
+from pegasus_stager.settings import TransferSettings
 from pegasus_stager.urls import Url
 from pegasus_stager.ways import LOCAL_PAIRS, LOCAL_REMOVED, Ways
 
@@ -25,12 +25,12 @@ DAMAGE = b"Here be dragons! Eh, I mean pegai!"
 class Worker:
     """What all threads share. `symlink`: files are linked instead of copied (-s)."""
 
-    def __init__(self, settings: Settings, ways: Ways, symlink: bool, report: Report, log: Log) -> None:
+    def __init__(self, settings: TransferSettings, ways: Ways, symlink: bool, report: Report, log: Log) -> None:
         self.settings, self.ways, self.symlink, self.report, self.log = settings, ways, symlink, report, log
         self.lock = threading.Lock()
         self.checksummed: set[str] = set()
 
-    def do(self, entry: Entry) -> None:
+    def do(self, entry: ListEntry) -> None:
         if isinstance(entry, Transfer):
             self.transfer(entry)
         elif isinstance(entry, Directory):

@@ -1,4 +1,4 @@
-"""The REST API on the scheduler's Unix socket: a router per resource.
+"""The socket API, on the scheduler's Unix socket: a router per resource.
 
 May know: the scheduler, views, wire. One rule: a handler asks the driving thread, waits without blocking, and answers; it decides
 nothing.

@@ -11,7 +11,7 @@ const GROUPS = [
   ["safe", "Safe", "on the I/O nodes, verified there"],
   ["written", "Written", "at the origin, only its size was checked"],
   ["durable", "Durable", "at the origin, its content verified"],
-  ["superseded", "Overtaken", "something newer is where they were to go, and they do not replace it"],
+  ["superseded", "Superseded", "something newer is where they were to go, and they do not replace it"],
   ["not_made", "Finals to come", "their jobs are not done"],
 ];
 const COLUMNS = [["File", "name"], ["Size", "number"], ["Goes to", "name"], ["How verified", ""]];

@@ -1,4 +1,4 @@
-"""The REST API of `stager serve` over TCP: a router per resource, behind one guard (docs/formats/rest.md).
+"""The REST API of `stager serve` over TCP: a router per resource, behind authentication (docs/formats/rest.md).
 
 May know: the scheduler, its questions and changes, the tenants. One rule: a handler asks, waits without blocking and answers; it decides
 nothing.

@@ -15,7 +15,7 @@ from pydantic.json_schema import models_json_schema
 from stager import rest
 
 BODIES: list[type[BaseModel]] = [
-    rest.Upload,
+    rest.WorkflowText,
     rest.Submission,
     rest.EngineSubmission,
     rest.CallQuestion,

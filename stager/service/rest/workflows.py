@@ -14,13 +14,13 @@ from stager.service.rest.openapi import body_of
 def workflows_router(reading: Reading, limiter: Limiter) -> APIRouter:
     router = APIRouter(tags=["workflows"])
 
-    @router.post("/validate", openapi_extra=body_of(rest.Upload))
+    @router.post("/validate", openapi_extra=body_of(rest.WorkflowText))
     async def validate(request: Request, caller: Reader) -> rest.Validated:
         """Reads a workflow and says all that is wrong with it; its patterns are listed at their origins."""
         body = await request.body()
         return await limiter.run(caller.tenant, reading.validate, body, caller.tenant)
 
-    @router.post("/plan", response_model=rest.Planned, openapi_extra=body_of(rest.Upload))
+    @router.post("/plan", response_model=rest.Planned, openapi_extra=body_of(rest.WorkflowText))
     async def plan(request: Request, caller: Reader) -> Response:
         """What a run would do."""
         body = await request.body()

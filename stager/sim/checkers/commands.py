@@ -23,7 +23,7 @@ class CommandChecker(QuietChecker):
         known = self.seen.setdefault(command.id, command)
         if known is not command and known != command:
             raise Violation(f"command id {command.id} stands for {known} and for {command}")
-        if isinstance(command, cmd.Fetch | cmd.Gather | cmd.CopyReplica | cmd.Upload):
+        if isinstance(command, cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica | cmd.Upload):
             first = self.transfers.setdefault(command.transfer, command)
             if first is not command and first != command:
                 raise Violation(f"transfer id {command.transfer} stands for {first} and for {command}")

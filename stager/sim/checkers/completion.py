@@ -41,7 +41,7 @@ class EndingChecker(QuietChecker):
         for node in world.nodes.values():
             left = [generation for (_, generation), replica in node.replicas.items() if replica.is_part]
             if left and node.answers:
-                raise Violation(f"node {node.id} still holds parts that nobody gathers: {left}")
+                raise Violation(f"node {node.id} still holds parts that nobody assembles: {left}")
             if node.reservations:
                 raise Violation(f"node {node.id} still reserves {node.reservations}")
 

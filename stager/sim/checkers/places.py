@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class PlaceChecker(QuietChecker):
     def about_to(self, world: SimWorld, command: Any) -> None:
-        if not isinstance(command, cmd.Fetch | cmd.Gather | cmd.Upload | cmd.EraseSpill):
+        if not isinstance(command, cmd.Fetch | cmd.AssembleStripes | cmd.Upload | cmd.EraseSpill):
             return
         run = world.runs.get(command.run)
         if run is None or command.origin not in run.workflow.origins:
@@ -28,7 +28,7 @@ class PlaceChecker(QuietChecker):
             raise Violation(f"{type(command).__name__} of run {command.run} goes to {where}, where it has no such file")
 
 
-def said_places(run: Submitted, command: cmd.Fetch | cmd.Gather | cmd.Upload | cmd.EraseSpill) -> list[tuple[str, str]]:
+def said_places(run: Submitted, command: cmd.Fetch | cmd.AssembleStripes | cmd.Upload | cmd.EraseSpill) -> list[tuple[str, str]]:
     """Where the run's workflow says that this file is, or is to go."""
     file = run.workflow.files.get(command.lfn) if not isinstance(command, cmd.EraseSpill) else None
     if file is None:
@@ -39,6 +39,6 @@ def said_places(run: Submitted, command: cmd.Fetch | cmd.Gather | cmd.Upload | c
         file_id = external_file_id(origin.url, first.location.path, first.token or "", origin.endpoint)
     else:
         file_id = produced_file_id(run.run, file.lfn)
-    places = [source.location for source in file.sources] if isinstance(command, cmd.Fetch | cmd.Gather) else []
+    places = [source.location for source in file.sources] if isinstance(command, cmd.Fetch | cmd.AssembleStripes) else []
     places += [file.destination.location] if file.destination is not None else []
     return [(place.origin, place.path) for place in places] if file_id == command.file else []

@@ -47,7 +47,7 @@ class Ended:
 Told = Begun | Ended
 
 
-class Desk:
+class Outbox:
     """`reconcile` is called from time to time on the same thread, and ends that could not be told are told again: nobody else knows of
     them, and what is held for a DagRun is held until then.
     """

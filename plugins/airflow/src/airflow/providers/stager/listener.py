@@ -1,6 +1,6 @@
 """What Airflow tells of DagRuns and tasks, and what is done about it in each of its processes.
 
-May know: the desk, the files of a try. One rule: nothing is raised into Airflow, and the scheduler is never kept waiting.
+May know: the outbox, the files of a try. One rule: nothing is raised into Airflow, and the scheduler is never kept waiting.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from airflow.listeners import hookimpl
 from airflow.providers.stager import service
 from airflow.providers.stager.facts import dag_fact
 from airflow.providers.stager.files import OPEN, TaskFiles
-from airflow.providers.stager.handoff import Begun, Desk, Ended
+from airflow.providers.stager.handoff import Begun, Ended, Outbox
 from airflow.providers.stager.reconcile import reconcile_if_asked
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 class StagerListener:
     def __init__(self) -> None:
-        self.desk = Desk(reconcile_if_asked)
+        self.outbox = Outbox(reconcile_if_asked)
 
     # In the scheduler; and in the API server, where somebody said by hand how a DagRun ended
 
@@ -28,7 +28,7 @@ class StagerListener:
     def on_dag_run_running(self, dag_run: Any, msg: str) -> None:
         fact = fact_of_run(dag_run)
         if fact is not None:
-            self.desk.tell(Begun(fact, dag_run.run_id))
+            self.outbox.tell(Begun(fact, dag_run.run_id))
 
     @hookimpl
     def on_dag_run_success(self, dag_run: Any, msg: str) -> None:
@@ -41,7 +41,7 @@ class StagerListener:
     def _ended(self, dag_run: Any, succeeded: bool, msg: str) -> None:
         fact = fact_of_run(dag_run)
         if fact is not None:
-            self.desk.tell(Ended(fact, dag_run.run_id, succeeded, str(msg or "")))
+            self.outbox.tell(Ended(fact, dag_run.run_id, succeeded, str(msg or "")))
 
     # In the process of a task
 

@@ -44,7 +44,7 @@ ENDED = ("succeeded", "failed", "not_durable", "refused", "interrupted", "cancel
 
 
 @dataclass(slots=True)
-class Line:
+class SharedClient:
     """To one service, of one event loop."""
 
     client: AsyncRestClient
@@ -74,17 +74,17 @@ class Line:
                 LOG.info("%s", text_of(status))
 
 
-LINES: dict[tuple[asyncio.AbstractEventLoop, str, str], Line] = {}
+LINES: dict[tuple[asyncio.AbstractEventLoop, str, str], SharedClient] = {}
 
 
 @asynccontextmanager
-async def line_to(address: ServiceAddress) -> AsyncIterator[Line]:
+async def shared_client(address: ServiceAddress) -> AsyncIterator[SharedClient]:
     """Closed when the last who waits leaves."""
     from stager.client import AsyncRestClient
 
     key = (asyncio.get_running_loop(), address.server, address.token)
     if key not in LINES:
-        LINES[key] = Line(AsyncRestClient(address.server, address.token))
+        LINES[key] = SharedClient(AsyncRestClient(address.server, address.token))
     line = LINES[key]
     line.users += 1
     try:
@@ -115,7 +115,7 @@ async def patiently(ask: Callable[[], Awaitable[T]], patience_s: float) -> T:
         pause_s = min(PAUSE_MAX_S, pause_s * 2)
 
 
-async def ended(line: Line, run: str, patience_s: float = PATIENCE_S) -> dict[str, Any]:
+async def ended(line: SharedClient, run: str, patience_s: float = PATIENCE_S) -> dict[str, Any]:
     """How the run ended, as the event of a trigger. Interrupted: told when the service is there to resume it."""
     pulse = Pulse()
     try:
@@ -146,7 +146,7 @@ def stopped(run: str, by: str) -> str:
     return f"run {run} was stopped{who}, not by its task; clear the task to go on with it"
 
 
-async def back(line: Line, patience_s: float) -> dict[str, Any]:
+async def back(line: SharedClient, patience_s: float) -> dict[str, Any]:
     """When a service that was away takes runs again, or the patience with it is over. `waited_s`: time that passed, which no setting of a
     clock changes.
     """
@@ -171,7 +171,7 @@ async def takes_runs(client: AsyncRestClient) -> None:
         raise Transient(f"the service at {client.server} takes no runs now")
 
 
-async def durable(line: Line, run: str, lfns: Sequence[str], patience_s: float = PATIENCE_S) -> dict[str, Any]:
+async def durable(line: SharedClient, run: str, lfns: Sequence[str], patience_s: float = PATIENCE_S) -> dict[str, Any]:
     """Until these finals of the run are durable, or never will be; without a name: all of them. What was superseded is told, and not waited
     for.
     """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from airflow.providers.stager.hooks.stager import StagerHook
 from airflow.providers.stager.links.stager import RUN_KEY, StagerRunLink, note_page, tell_run
-from airflow.providers.stager.waiting import BY_AIRFLOW, Line, back, ended, is_stopped, line_to, stopped
+from airflow.providers.stager.waiting import BY_AIRFLOW, SharedClient, back, ended, is_stopped, shared_client, stopped
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout
 
@@ -136,12 +136,12 @@ class StagerSubmitOperator(BaseOperator):
             self.defer(trigger=trigger, method_name="run_ended", kwargs={"resumes": resumes}, timeout=self.execution_timeout)
         return self.run_ended(context, self._waited_here(lambda line: ended(line, run, self.patience_s)), resumes)
 
-    def _waited_here(self, waiting: Callable[[Line], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    def _waited_here(self, waiting: Callable[[SharedClient], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         """Without a triggerer: the same waiting, in the worker's slot."""
         address = StagerHook(self.stager_conn_id).address()
 
         async def wait() -> dict[str, Any]:
-            async with line_to(address) as line:
+            async with shared_client(address) as line:
                 return await waiting(line)
 
         return asyncio.run(wait())

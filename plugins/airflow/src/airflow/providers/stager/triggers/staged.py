@@ -13,7 +13,7 @@ from typing import Any
 from airflow.providers.stager import progress
 from airflow.providers.stager.hooks.stager import StagerHook
 from airflow.providers.stager.progress import Pulse
-from airflow.providers.stager.waiting import line_to, patiently
+from airflow.providers.stager.waiting import patiently, shared_client
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from stager import wire
@@ -48,7 +48,7 @@ class StagerStagedTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         end, pulse = time.monotonic() + self.timeout_s, Pulse()
         try:
-            async with line_to(await StagerHook(self.stager_conn_id).async_address()) as line:
+            async with shared_client(await StagerHook(self.stager_conn_id).async_address()) as line:
                 for run, job, call in self.calls:
                     ask = partial(line.client.engine(run, patience_s=0.0).staged, job, call, wait_s=WAIT_S)
                     view = None

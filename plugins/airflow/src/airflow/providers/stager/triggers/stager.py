@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from airflow.providers.stager.hooks.stager import StagerHook
-from airflow.providers.stager.waiting import BY_AIRFLOW, PATIENCE_S, back, durable, ended, line_to
+from airflow.providers.stager.waiting import BY_AIRFLOW, PATIENCE_S, back, durable, ended, shared_client
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 
@@ -25,7 +25,7 @@ class StagerRunTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", known
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        async with line_to(await StagerHook(self.stager_conn_id).async_address()) as line:
+        async with shared_client(await StagerHook(self.stager_conn_id).async_address()) as line:
             yield TriggerEvent(await ended(line, self.run_id, self.patience_s))
 
     async def on_kill(self) -> None:
@@ -51,7 +51,7 @@ class StagerDurableTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", known
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        async with line_to(await StagerHook(self.stager_conn_id).async_address()) as line:
+        async with shared_client(await StagerHook(self.stager_conn_id).async_address()) as line:
             yield TriggerEvent(await durable(line, self.run_id, self.lfns, self.patience_s))
 
 
@@ -67,5 +67,5 @@ class StagerServiceTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", known
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        async with line_to(await StagerHook(self.stager_conn_id).async_address()) as line:
+        async with shared_client(await StagerHook(self.stager_conn_id).async_address()) as line:
             yield TriggerEvent(await back(line, self.patience_s))

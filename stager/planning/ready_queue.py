@@ -11,7 +11,7 @@ from stager.planning.plan import Access
 from stager.planning.shape import Shape
 
 
-class Line:
+class ReadyQueue:
     """`ready`: places in the plan's order of jobs that can begin as soon as there is a core; `coming`: (from when on, place) of those whose
     parents have all been given a time.
     """
@@ -43,7 +43,7 @@ class Line:
                 heappush(self.coming, (max(self._ready_s[child], self._there_s(child)), self._position[child]))
 
 
-class Room:
+class SpaceInTime:
     """What one node can hold for the jobs that run there: their outputs as reserved, and each input once. What lies there between jobs is
     not counted: it can be spilled.
     """
@@ -84,8 +84,8 @@ class Room:
             self._held_until_s[file] = max(self._held_until_s.get(file, 0.0), finish_s)
 
 
-def rooms_of(shape: Shape, capacities_bytes: list[int]) -> list[Room]:
+def spaces_of(shape: Shape, capacities_bytes: list[int]) -> list[SpaceInTime]:
     """None of them where all files fit into each node together."""
     if sum(shape.size) <= min(capacities_bytes):
         return []
-    return [Room(capacity_bytes) for capacity_bytes in capacities_bytes]
+    return [SpaceInTime(capacity_bytes) for capacity_bytes in capacities_bytes]
