@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import tidy_pages
+from tests import tidy_pages, tidy_words
 from tests import tidy_rules as rules
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -155,6 +155,19 @@ def test_modules_say_what_they_are_for() -> None:
 
 def test_names() -> None:
     assert_none(chain.from_iterable(rules.name_findings(path) for path in tracked()))
+
+
+def test_words_that_were_given_up_do_not_come_back() -> None:
+    endings = (".py", ".rs", ".sh", ".md", ".toml", ".yml", ".js", ".html", ".json", "Makefile", ".ci/run")
+    files = [path for path in tracked() if path.endswith(endings) and not path.startswith(tidy_words.MAY_SAY_THEM)]
+    assert_none(chain.from_iterable(tidy_words.word_findings(f"{text_of(path)}\n", path) for path in files))
+    assert_none(chain.from_iterable(tidy_words.word_findings(path, "the name of a file") for path in files))
+
+
+def test_pages_are_wrapped() -> None:
+    """Decisions of the past stay as they were written, and evaluation.md holds rows of results that a program writes."""
+    pages = [path for path in tracked() if path.endswith(".md") and not path.startswith(("docs/decisions/20", "CHANGELOG.md"))]
+    assert_none(chain.from_iterable(tidy_words.width_findings(text_of(path), path) for path in pages))
 
 
 def test_one_place_looks_for_data_beside_the_clone() -> None:
@@ -341,6 +354,30 @@ def test_each_rule_fires(check: Check, bad: str, good: str) -> None:
     assert list(check(bad)), "the rule does not fire"
     if good:
         assert list(check(good)) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["class Courier: ...", "fetchInstead = 1", "def make_room(): ...", "It was foretold.", "pub struct Gather {", "the pure rooms"]
+)
+def test_word_rule_fires(line: str) -> None:
+    assert list(tidy_words.word_findings(line, "x"))
+
+
+@pytest.mark.parametrize(
+    "line", ["await asyncio.gather(x)", "a tall tree", "see overtaken-finals.md", "there is room", "in doubt", "class Decision: ..."]
+)
+def test_word_rule_lets_pass(line: str) -> None:
+    assert not list(tidy_words.word_findings(line, "x"))
+
+
+@pytest.mark.parametrize("page", [f"a {'x' * 99}", f"```\n```\na {'x' * 99}", f"- {'word ' * 20}end"])
+def test_width_rule_fires(page: str) -> None:
+    assert list(tidy_words.width_findings(page, "x"))
+
+
+@pytest.mark.parametrize("page", [f"a {'x' * 98}", f"| {'x ' * 99}|", f"```\na {'x' * 99}\n```", f"- [{'x' * 99}](y)"])
+def test_width_rule_lets_pass(page: str) -> None:
+    assert not list(tidy_words.width_findings(page, "x"))
 
 
 @pytest.mark.parametrize("path", ["stager/utils.py", "stager/helpers/x.py", "a/test_common.py", "a/base-origin.rs"])

@@ -40,7 +40,7 @@ class Inbox:
             self.changed.notify()
 
     def ask(self, question: Callable[[], T]) -> Future[T]:
-        """Answered by the taking thread between two batches, so that it sees the Machine's state at rest."""
+        """The taking thread answers between two batches, so that no batch is half applied."""
         answer: Future[T] = Future()
         with self.changed:
             if self.closed:

@@ -20,7 +20,7 @@ from tests.testbed.sshd import Sshd
 PASSWORD = "correct-horse-battery"
 
 
-class Said(list[str]):
+class Told(list[str]):
     """What the run of a call is told."""
 
     def fail(self, job: str, call: str, message: str) -> None:
@@ -33,7 +33,7 @@ class Said(list[str]):
 def test_a_password_in_an_exception_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a connection, which Airflow masks from the moment in which it is asked for."""
     monkeypatch.setenv("AIRFLOW_CONN_MASKED_DB", json.dumps({"conn_type": "generic", "login": "me", "password": PASSWORD}))
-    there, said = Connection.get("masked_db"), Said()
+    there, said = Connection.get("masked_db"), Told()
     called = Called(SimpleNamespace(run=said), "half", "try-1", SimpleNamespace(), own=True)
     Calls(attempt=SimpleNamespace(), dag=SimpleNamespace(), staged=[called]).give_back(f"no database at {there.login}:{there.password}@db")
     assert said == ["no database at me:***@db"] * 2

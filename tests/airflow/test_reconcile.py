@@ -21,7 +21,7 @@ def one(task: str, state: str) -> dict[str, Any]:
     return {"task_id": task, "map_index": -1, "try_number": 1, "id": f"of-{task}", "state": state}
 
 
-class Said:
+class StandInAirflow:
     """Airflow's answers: the DagRun goes on, its reader was killed while it waited for its inputs."""
 
     http = type("Http", (), {"close": lambda self: None})()
@@ -38,7 +38,7 @@ class Said:
 
 @pytest.mark.usefixtures("client")
 def test_a_call_that_still_waits_is_given_back_too(client: RestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconcile, "Airflow", Said)
+    monkeypatch.setattr(reconcile, "Airflow", StandInAirflow)
     found = service.connected()
     opened = found.runs(DAG, "r1").open()
     assert opened is not None

@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from stager import rest, wire
 from stager.cli.runs import command as runs_command
 from stager.client import AsyncEngineRun, AsyncRestClient, EngineRun, RestClient
-from stager.client.calls import Tries
+from stager.client.calls import Retries
 from stager.model.errors import Denied, InvalidInput, Refused
 from tests.e2e.serve_rig import Service, problem
 from tests.testbed.processes import free_port
@@ -280,12 +280,12 @@ def test_an_engine_that_only_waits_sees_nothing_of_restarts_at_any_instant(lab: 
     restarts = [threading.Event() for _ in (*JOBS, "end")]
     met: Counter[int] = Counter()
     threads = ThreadPoolExecutor(1)
-    unanswered = Tries.unanswered
+    unanswered = Retries.unanswered
 
-    def counted(tries: Tries, problem: Exception) -> float:
+    def counted(retries: Retries, problem: Exception) -> float:
         if threading.current_thread() in threads._threads:
             met[sum(each.is_set() for each in restarts)] += 1
-        return unanswered(tries, problem)
+        return unanswered(retries, problem)
 
     def step(number: int, name: str, take: Callable[[], T]) -> T:
         begun.append(name)
@@ -305,7 +305,7 @@ def test_an_engine_that_only_waits_sees_nothing_of_restarts_at_any_instant(lab: 
             assert engine.open_calls() == []
             return done
 
-    monkeypatch.setattr(Tries, "unanswered", counted)
+    monkeypatch.setattr(Retries, "unanswered", counted)
     with threads:
         playing = threads.submit(play)
         for number in range(len(restarts)):

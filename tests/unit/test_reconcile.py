@@ -37,7 +37,7 @@ def test_what_an_old_transfer_still_brings_keeps_its_space_through_a_report(acco
     assert (node.garbage, node.present_bytes, node.deleting_bytes) == ({}, 0, 0), "nobody brings it any more, and it is not there"
 
 
-def test_what_nobody_knows_holds_space_once_and_what_is_on_its_way_is_no_stranger(accounts: tuple[State, NodeEntry]) -> None:
+def test_what_nobody_knows_holds_space_once_and_what_is_on_its_way_is_known(accounts: tuple[State, NodeEntry]) -> None:
     state, node = accounts
     state.transfers["t2"] = None  # type: ignore[assignment]
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The inbox: stamped batches in order, time that never goes back, questions answered at rest, wake-ups."""
+"""The inbox: stamped batches in order, time that never goes back, questions answered between batches, wake-ups."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from stager.model.errors import Refused, StagerError, Transient
 from stager.runtime.transfer_calls import TOGETHER_MAX, TransferCalls
 
-Said = dict[str, Any] | StagerError
+Answer = dict[str, Any] | StagerError
 
 
 class FakeNode:
@@ -29,7 +29,7 @@ class FakeNode:
             raise said
         return said
 
-    async def put_transfers(self, asked: Sequence[tuple[str, Mapping[str, Any], str]]) -> list[Said]:
+    async def put_transfers(self, asked: Sequence[tuple[str, Mapping[str, Any], str]]) -> list[Answer]:
         self.calls.append([transfer for transfer, _, _ in asked])
         await self.gate.wait()
         if self.broken is not None:

@@ -49,7 +49,7 @@ fn stage_in(sandbox: &Path, direct: &Value) -> Value {
 }
 
 /// What a job sees of its input, by the real reaper.
-fn cat_in_place(root: &Path, sandbox: &Path, mounts: &Value, path: &str) -> Vec<u8> {
+fn cat_directly(root: &Path, sandbox: &Path, mounts: &Value, path: &str) -> Vec<u8> {
     let at = |name: &str| root.join(name);
     let spec = json!({
         "attempt_id": "a-1", "epoch": 1, "argv": ["/bin/cat", sandbox.join(path)], "env": {}, "cwd": sandbox, "sandbox_dir": sandbox,
@@ -68,7 +68,7 @@ fn can_link(node: &Host) -> bool {
 }
 
 #[test]
-fn an_input_is_read_in_place_and_looked_at_before_and_after() {
+fn an_input_is_read_directly_and_looked_at_before_and_after() {
     if !can_mount() {
         return;
     }
@@ -84,7 +84,7 @@ fn an_input_is_read_in_place_and_looked_at_before_and_after() {
     assert_eq!(node.ok("GET", "mounts", Value::Null), json!({"mounts": [mount]}));
     let answer = node.ok("POST", "attempts/a-1/stage-in", stage_in(&sandbox("a-1"), &input));
     if can_link(&node) {
-        assert!(cat_in_place(root.path(), &sandbox("a-1"), &answer["mounts"], "in/file") == bytes);
+        assert!(cat_directly(root.path(), &sandbox("a-1"), &answer["mounts"], "in/file") == bytes);
     }
     assert_eq!(node.ok("POST", "attempts/a-1/release", json!({"sandbox_dir": null, "remove_sandbox": true}))["direct"][0]["state"], "same");
     node.ok("POST", "attempts/a-2/stage-in", stage_in(&sandbox("a-2"), &input));

@@ -1,7 +1,7 @@
 //! Who may move bytes to or from an origin: the bandwidth that it may be used with, and how much is asked of it at once. Knows the clock.
 //!
 //! The one rule: whoever moves bytes acquires a permit first: what a job waits for before the rest, and among those the transfer that
-//! came first; and no more is under way than keeps the line full, because what has been asked for cannot be overtaken any more.
+//! came first; and no more is under way than keeps the line full, because nothing can go before what has been asked for already.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

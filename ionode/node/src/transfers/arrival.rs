@@ -30,7 +30,7 @@ pub fn also(origin: &dyn Origin, reported: &ReportedChecksum, expected: &Expecte
     }
 }
 
-/// How the origin has vouched for it by a checksum, if it does; an error where it says something else.
+/// How an origin checksum verified it, if there is one. An error where the checksum differs.
 pub(super) async fn check(
     node: &Node,
     job: &Job,

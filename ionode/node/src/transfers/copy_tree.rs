@@ -66,7 +66,7 @@ pub(super) async fn copy(
         stripes: None,
     };
     let replica = publish(node, job, replica, bytes).await?;
-    // What lies behind in the chain begins when this node can vouch for all of it: a tree has no order to be followed in.
+    // What lies behind in the chain begins when this node has verified all of it: a tree has no order to be followed in.
     chain.tell_of(&replica, None).await?;
     Ok((replica, moved.into_inner()))
 }

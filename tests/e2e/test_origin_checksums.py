@@ -1,4 +1,4 @@
-"""What an origin can vouch for is compared with what arrived: checksums that S3 keeps, a second look over ssh. Each is seen to fire.
+"""What an origin says of its content is compared with what arrived: checksums of S3, a second reading over ssh. Each is seen to fire.
 
 One rule: the damage is made where the check claims to look (on the line, on the server's disk, under the fetch), never in the checksum.
 """
@@ -64,7 +64,7 @@ def is_damage(event: dict[str, Any], word: str) -> bool:
 
 
 def put_in_parts(client: Any, bucket: str, key: str, content: bytes, **checksum: str) -> None:
-    """Its ETag is no MD5, so only a checksum of the whole can vouch for it."""
+    """Its ETag is no MD5, so only a checksum of the whole can tell of it."""
     upload = client.create_multipart_upload(Bucket=bucket, Key=key, **checksum)["UploadId"]
     algorithm = checksum.get("ChecksumAlgorithm", "")
     parts = []
@@ -111,7 +111,9 @@ def test_a_bit_turned_on_the_line_from_s3_is_found_by_the_objects_checksum(
     assert fetching.node.call("GET", f"/v1/replicas/in.bin/{generation}/content").content == content
 
 
-def test_a_small_object_is_vouched_for_by_the_answer_that_brings_it(s3: S3, bucket: str, over_a_line: tuple[Any, Link, Fetching]) -> None:
+def test_a_small_object_is_checked_by_the_checksum_of_the_answer_that_brings_it(
+    s3: S3, bucket: str, over_a_line: tuple[Any, Link, Fetching]
+) -> None:
     """An origin that has not looked at it before has nothing else to compare it with: its ETag is no MD5."""
     client, line, fetching = over_a_line
     content = os.urandom(50_000)
@@ -144,7 +146,7 @@ def test_what_rots_on_the_s3_servers_disk_is_found_by_the_objects_checksum(
         assert is_damage(fetching.fetch("in.bin"), "SHA-256")
 
 
-def test_an_object_in_parts_without_a_checksum_of_the_whole_is_vouched_for_by_nobody(
+def test_an_object_in_parts_without_a_checksum_of_the_whole_has_no_origin_checksum(
     bucket: str, over_a_line: tuple[Any, Link, Fetching]
 ) -> None:
     """Nothing is claimed for it; docs/semantics.md says so."""
@@ -175,7 +177,7 @@ def test_a_second_look_over_ssh_reads_again_where_there_is_no_shell(sftp_only: S
 
 
 @pytest.mark.parametrize("shell", [True, False])
-def test_a_source_that_changes_behind_its_token_is_found_by_a_second_look(
+def test_a_source_that_changes_behind_its_token_is_found_by_a_second_reading(
     sshd: Sshd, link: Callable[..., Link], ionode: Callable[..., IoNode], short_dir: Path, shell: bool
 ) -> None:
     """Same size, same second of mtime: to its token it is the same content."""

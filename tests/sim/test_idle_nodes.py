@@ -1,4 +1,4 @@
-"""A node that nothing has happened to since it was found at rest is not worked: what is decided is the same as if every node were worked at
+"""A node that nothing has happened to since it was found idle is not worked: what is decided is the same as if every node were worked at
 every event.
 
 STAGER_SIM_SEEDS=n runs n seeds of each kind, as in test_properties.py.
@@ -26,7 +26,7 @@ def never_idle(state: State, node: NodeEntry) -> bool:
 
 
 @pytest.mark.parametrize(("kind", "first"), parts())
-def test_nodes_at_rest_are_left_alone_and_nothing_is_decided_otherwise(kind: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_nodes_are_left_alone_and_nothing_is_decided_otherwise(kind: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     work, worked = admission.work_node, [0]
 
     def counted(decision: Decision, node: NodeEntry) -> None:
