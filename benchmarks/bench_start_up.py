@@ -183,10 +183,11 @@ def parts_of(marks: Marks, case: str) -> Iterator[Part]:
 
 
 def parts_of_scheduler(marks: Marks) -> Iterator[Part]:
-    launch, up, hold = marks.one("command", "launch")[0], marks.one("scheduler", "python")[0], marks.one("scheduler", "hold")[0]
+    launch, up, wait = marks.one("command", "launch")[0], marks.one("scheduler", "python")[0], marks.one("scheduler", "wait")
     stores, replay, api, node = (marks.one("scheduler", name) for name in ("stores", "replay", "api", "node"))
     yield "scheduler: interpreter", launch, up - launch
-    yield "scheduler: imports", up, hold - up
+    yield "scheduler: imports", up, wait[0] - up
+    yield "scheduler: waits to be told", wait[0], wait[1] - wait[0]
     yield "scheduler: opens its stores", stores[0], stores[1] - stores[0] + replay[1] - replay[0]
     yield "scheduler: makes its API", api[0], api[1] - api[0]
     yield "node: starts and answers", node[0], node[1] - node[0]

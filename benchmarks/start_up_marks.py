@@ -20,11 +20,12 @@ from typing import Any
 
 # What a module defines, by the part of the start that it is. A name that is gone fails the benchmark, which misses its mark.
 MARKED = {
-    "stager.cli.submit": [("command.callback", "command")],
+    "stager.cli.local_submit": [("submit_here", "command")],
     "stager.readers.sniff": [("read_workflow", "read")],
     "stager.adapters.origin_access": [("IonodeOriginAccess._ask", "ask")],
     "stager.service.prepare": [("plan_of", "plan")],
-    "stager.client.socket": [("connect_or_start", "connect"), ("start_detached", "launch"), ("Client.submit", "submit")],
+    "stager.client.socket": [("connect_or_start", "connect"), ("Client.submit", "submit")],
+    "stager.client.warm_start": [("WarmStart.__init__", "launch"), ("wait_until_told", "wait")],
     "stager.cli.summary": [("print_summary", "summary")],
     "stager.service.process": [("hold", "hold"), ("make_api", "api")],
     "stager.service.app": [("Scheduler.__init__", "stores"), ("Scheduler.replay", "replay"), ("Scheduler.open", "open")],

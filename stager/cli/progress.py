@@ -12,14 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Group
-from rich.constrain import Constrain
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from stager import wire
-from stager.cli.tables import console
 from stager.client import RunClient
 from stager.model.errors import Refused, Transient
 from stager.model.units import format_duration, format_size
@@ -29,12 +23,7 @@ if TYPE_CHECKING:
 
 REFRESH_S = 0.4
 LINE_EVERY_S = 5.0
-TRANSFERS_SHOWN = 6
-PROBLEMS_SHOWN = 3
 GIVES_UP = 3
-ECHO = "^C^C"
-FILLED, EMPTY = "━", "╌"
-NAME_WIDTH, BAR_WIDTH_MAX = 8, 32
 DRAINING = "draining: running jobs and uploads end, nothing new starts; Ctrl-C again stops at once. `stager resume` goes on later."
 
 
@@ -101,17 +90,14 @@ def pass_on(run: RunClient | RestRun, wish: int) -> None:
 
 
 def watch(run: RunClient | RestRun, begun: float, *, quiet: bool) -> wire.WaitResponse:
-    out = console()
     if quiet:
         return run.wait_finished()
-    if not out.is_terminal:
-        return watch_lines(run)
-    with Live(console=out, refresh_per_second=4, transient=True) as live:
-        while True:
-            live.update(live_panel(run.status(), time.monotonic() - begun, out.width))
-            answer = run.wait(timeout_s=REFRESH_S)
-            if answer.finished:
-                return answer
+    # What draws is imported when the run is on its way.
+    from stager.cli.live_panel import watch_live
+    from stager.cli.tables import console
+
+    out = console()
+    return watch_live(run, begun, out) if out.is_terminal else watch_lines(run)
 
 
 def watch_lines(run: RunClient | RestRun) -> wire.WaitResponse:
@@ -140,81 +126,11 @@ def one_line(status: wire.RunStatus) -> str:
     return "; ".join(parts) + eta
 
 
-def live_panel(status: wire.RunStatus, spent_s: float, width: int) -> Constrain:
-    """With room for what the terminal echoes of Ctrl-C behind the last line: an echo that wraps moves the cursor where we do not know of
-    it.
-    """
-    inside = max(1, width - len(ECHO))
-    return Constrain(panel(status, spent_s, inside), inside)
-
-
-def panel(status: wire.RunStatus, spent_s: float, width: int) -> Group:
-    """At most one terminal line for each thing, however long names are."""
-    grid = Table.grid(padding=(0, 1))
-    bar_width = min(BAR_WIDTH_MAX, width // 4)
-    for column_width in (NAME_WIDTH, bar_width, max(1, width - NAME_WIDTH - bar_width - 3)):
-        grid.add_column(width=column_width, no_wrap=True, overflow="ellipsis")
-    for name, done, total, text in rows_of(status):
-        grid.add_row(name, bar(done, total, bar_width), Text(text))
-    words = [f"run {status.info.run}", status.info.workflow, status.info.state, whole_duration(spent_s)]
-    words += [eta_of(status)] if status.eta_s is not None else []
-    lines: list[Table | Text] = [one_row(" · ".join(words), "bold"), grid]
-    lines += [one_row(transfer_line(entry), "dim") for entry in status.transfers[:TRANSFERS_SHOWN]]
-    if len(status.transfers) > TRANSFERS_SHOWN:
-        lines.append(one_row(f"  and {len(status.transfers) - TRANSFERS_SHOWN} more transfers", "dim"))
-    lines += [one_row(f"  {each.message}", "yellow") for each in status.waiting[:PROBLEMS_SHOWN]]
-    lines += [Text(f"  ! {problem.message}", style="red") for problem in status.problems[:PROBLEMS_SHOWN]]
-    if len(status.problems) > PROBLEMS_SHOWN:
-        lines.append(one_row(f"  and {len(status.problems) - PROBLEMS_SHOWN} more problems (stager status {status.info.run})", "red"))
-    return Group(*lines)
-
-
-def rows_of(status: wire.RunStatus) -> list[tuple[str, int, int, str]]:
-    """Name, done, of how much, and in words; bytes only where any are to move."""
-    rows = [("jobs", status.jobs.get("done", 0), sum(status.jobs.values()), jobs_of(status) + named(status))]
-    moving = {entry.direction for entry in status.transfers}
-    guessed = status.upload_bytes_guessed > 0
-    for name, direction, done, total, per_s, guess in (
-        ("fetched", "fetch", status.fetched_bytes, status.fetch_bytes_planned, status.fetch_bytes_per_s, False),
-        ("uploaded", "upload", status.uploaded_bytes, status.upload_bytes_planned, status.upload_bytes_per_s, guessed),
-    ):
-        if total or done:
-            rate = f", {format_size(per_s)}/s" if per_s and direction in moving else ""
-            rows.append((name, done, total, moved(done, total, guessed=guess) + rate))
-    if status.finals_total:
-        rows.append(("durable", status.finals_durable, status.finals_total, f"{status.finals_durable}/{status.finals_total} finals"))
-    for node in status.nodes:
-        taken = node.used_bytes + node.reserved_bytes
-        text = f"{format_size(taken)} of {format_size(node.capacity_bytes)} taken" if node.connected else "the I/O node does not answer"
-        rows.append(("space", taken, node.capacity_bytes, text))
-    return rows
-
-
-def bar(done: float, total: float, width: int) -> Text:
-    """Two signs, not two colours of one: not every terminal, and not everybody, tells colours apart. Of nothing, all is done."""
-    filled = int(width * min(1.0, done / total)) if total else width
-    return Text.assemble((FILLED * filled, "bar.finished" if filled == width else "bar.complete"), (EMPTY * (width - filled), "bar.back"))
-
-
-def one_row(text: str, style: str) -> Text:
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
-
-
 def jobs_of(status: wire.RunStatus) -> str:
     total = sum(status.jobs.values())
     counts = [f"{status.jobs.get('done', 0)}/{total}", f"{len(status.running)} running"]
     counts += [f"{status.jobs[state]} {state}" for state in ("failed", "skipped") if status.jobs.get(state)]
     return ", ".join(counts)
-
-
-def named(status: wire.RunStatus) -> str:
-    names = ", ".join(job.job for job in status.running[:2])
-    return f": {names}" + (", …" if len(status.running) > 2 else "") if names else ""
-
-
-def transfer_line(entry: wire.TransferView) -> str:
-    arrow = "↓" if entry.direction == "fetch" else "↑"
-    return f"  {arrow} {entry.lfn}  {moved(entry.bytes_done, entry.bytes_total)}  {entry.origin}, {entry.purpose}"
 
 
 def moved(done: int, total: int, *, guessed: bool = False) -> str:

@@ -9,6 +9,7 @@ from stager.cli.progress import InterruptHandler, follow
 from stager.cli.range import range_text
 from stager.cli.summary import print_summary
 from stager.client import Client, connect_or_start
+from stager.client.warm_start import WarmStart
 from stager.model.units import format_duration, format_size
 from stager.model.workflow import Workflow
 from stager.planning.plan import Plan
@@ -22,12 +23,13 @@ def run_to_end(
     plan: Plan,
     credentials: Credentials,
     *,
+    warm: WarmStart | None = None,
     detach: bool = False,
     quiet: bool = False,
     as_json: bool = False,
 ) -> int:
-    """Starts the scheduler of the state directory where none runs. Returns the exit code."""
-    with connect_or_start(settings.state_dir, settings.scheduler_arguments()) as client:
+    """Starts the scheduler of the state directory where none runs, in the process `warm` where there is one. Returns the exit code."""
+    with connect_or_start(settings.state_dir, settings.scheduler_arguments(), warm) as client:
         tell_capacity(client, settings)
         if detach:
             name = client.submit(workflow, plan, credentials)

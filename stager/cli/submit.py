@@ -1,15 +1,12 @@
-"""`stager submit FILE`."""
+"""`stager submit FILE`. One rule: what reads and plans a workflow is imported after a process for the scheduler was started."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import click
 
-from stager.adapters.origin_access import IonodeOriginAccess
-from stager.cli.approved_plan import as_approved
-from stager.cli.mended import digest_of_file
 from stager.cli.options import (
     Where,
     capacity_option,
@@ -22,18 +19,9 @@ from stager.cli.options import (
     spill_option,
     where_option,
 )
-from stager.cli.running import run_to_end
-from stager.cli.workflow_file import credentials_of, read_only
-from stager.readers.sniff import sniff
-from stager.service.prepare import (
-    SubmitOptions,
-    make_destinations,
-    new_directories,
-    ready_to_run,
-    require_native,
-    require_runnable,
-)
-from stager.service.profiles import load_profiles
+from stager.client.warm_start import WarmStart, is_listened_on
+from stager.service.settings import Settings
+from stager.service.state_dir import StateDir
 
 
 @click.command(
@@ -92,14 +80,16 @@ def command(
 
         options = rest.Options(spill=spill, ignore_profiles=ignore_profiles, no_direct=no_direct, output_origin=output_origin)
         return submit_to(where, settings, file, options, detach=detach, quiet=quiet, as_json=as_json)
-    require_runnable(sniff(file), str(file))
-    access = IonodeOriginAccess(settings.environ)
-    digest = digest_of_file(file)
-    workflow = replace(read_only(settings, file, output_origin, access), source_path=str(file.absolute()), source_digest=digest)
-    require_native(workflow)
-    asked = SubmitOptions(spill, ignore_profiles, no_direct)
-    plan = ready_to_run(workflow, settings, access, asked)
-    if plan_file is not None:
-        plan = as_approved(plan_file, plan, workflow, settings, load_profiles(settings), asked)
-    make_destinations(new_directories(workflow))
-    return run_to_end(settings, workflow, plan, credentials_of(settings, workflow), detach=detach, quiet=quiet, as_json=as_json)
+    with warm_start(settings) as warm:
+        from stager.cli.local_submit import submit_here
+        from stager.service.prepare import SubmitOptions
+
+        asked = SubmitOptions(spill, ignore_profiles, no_direct)
+        return submit_here(settings, file, output_origin, plan_file, asked, warm, detach=detach, quiet=quiet, as_json=as_json)
+
+
+def warm_start(settings: Settings) -> WarmStart | AbstractContextManager[None]:
+    """Nothing where a scheduler lives."""
+    if is_listened_on(StateDir(settings.state_dir).socket):
+        return nullcontext()
+    return WarmStart(settings.state_dir, settings.scheduler_arguments())

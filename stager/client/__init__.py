@@ -1,6 +1,6 @@
 """Clients of a scheduler: over the Unix socket of a state directory, and over HTTP to `stager serve`, at once or async.
 
-May know: wire, rest.py and the model. One rule: `import stager.client` is cheap; what talks HTTP is imported when it is asked for.
+May know: wire, rest.py and the model. One rule: `import stager.client` costs nothing; a client is imported when it is asked for.
 Errors are raised as StagerError.
 """
 
@@ -9,21 +9,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from stager.client.socket import (
-    ALREADY_HELD_EXIT,
-    Client,
-    RunClient,
-    UnixConnection,
-    connect,
-    connect_or_start,
-    error_of,
-)
-
 if TYPE_CHECKING:
     from stager.client.engines import EngineRun
     from stager.client.engines_async import AsyncEngineRun
     from stager.client.rest import RestClient, RestRun
     from stager.client.rest_async import AsyncRestClient, AsyncRestRun
+    from stager.client.socket import ALREADY_HELD_EXIT, Client, RunClient, UnixConnection, connect, connect_or_start, error_of
     from stager.model.units import format_size
 
 __all__ = [
@@ -50,6 +41,13 @@ LATER = {
     "RestRun": "stager.client.rest",
     "AsyncRestClient": "stager.client.rest_async",
     "AsyncRestRun": "stager.client.rest_async",
+    "ALREADY_HELD_EXIT": "stager.client.socket",
+    "Client": "stager.client.socket",
+    "RunClient": "stager.client.socket",
+    "UnixConnection": "stager.client.socket",
+    "connect": "stager.client.socket",
+    "connect_or_start": "stager.client.socket",
+    "error_of": "stager.client.socket",
     "format_size": "stager.model.units",
 }
 

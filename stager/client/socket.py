@@ -11,7 +11,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 import urllib.parse
 import uuid
@@ -23,6 +22,7 @@ from pydantic import BaseModel
 
 from stager import wire
 from stager.client.steps import POLL_S, play, until_finished
+from stager.client.warm_start import WarmStart, scheduler_command
 from stager.model.errors import STATE_DIR_GONE_CODE, Refused, StagerError, Transient, error_from
 from stager.model.units import format_size
 from stager.model.workflow import Workflow
@@ -31,7 +31,7 @@ from stager.planning.plan import Plan
 SOCKET_NAME, LOCK_NAME = "scheduler.sock", "lock"
 LOG_NAME = "scheduler.log"
 LOG_LINES_SHOWN = 15
-START_LOOK_S = 0.05
+START_LOOK_S = 0.02
 START_AGAIN_S = 0.5
 START_DEADLINE_S = 120.0
 ALREADY_HELD_EXIT = 3
@@ -271,8 +271,11 @@ def connect(state_dir: str | Path) -> Client | None:
     return client
 
 
-def connect_or_start(state_dir: str | Path, arguments: Sequence[str] = (), *, deadline_s: float = START_DEADLINE_S) -> Client:
+def connect_or_start(
+    state_dir: str | Path, arguments: Sequence[str] = (), warm: WarmStart | None = None, *, deadline_s: float = START_DEADLINE_S
+) -> Client:
     """The scheduler of this state directory, when it is ready; starts `python -m stager.service` with these arguments where none runs.
+    `warm`: a process that was started with them and waits to be told.
 
     Raises Refused with the last lines of its log if it does not come up.
     """
@@ -291,7 +294,7 @@ def connect_or_start(state_dir: str | Path, arguments: Sequence[str] = (), *, de
         if client is None and exit_code is not None:
             # None lives, or one that is just ending or starting holds the lock: then it is this one's turn as soon as the lock is free.
             time.sleep(START_AGAIN_S if process is not None else 0.0)
-            process = start_detached(state_dir, arguments)
+            process = start_detached(state_dir, arguments, warm)
         time.sleep(START_LOOK_S)
 
 
@@ -324,13 +327,15 @@ def disk_full(state_dir: Path) -> str:
     )
 
 
-def start_detached(state_dir: Path, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+def start_detached(state_dir: Path, arguments: Sequence[str], warm: WarmStart | None = None) -> subprocess.Popen[bytes]:
     """In a session of its own, so that Ctrl-C of the terminal reaches the command and not the scheduler."""
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "stager.service", "--state-dir", str(state_dir), *arguments]
     log = os.open(state_dir / LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/")
+        told = warm.tell(log) if warm is not None else None
+        return told or subprocess.Popen(
+            scheduler_command(state_dir, arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
+        )
     finally:
         os.close(log)
 

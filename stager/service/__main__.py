@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stager.client import ALREADY_HELD_EXIT
+from stager.client.warm_start import WHEN_TOLD, wait_until_told
 from stager.model.errors import StagerError
 from stager.model.units import parse_size_bytes
 from stager.service.process import hold
@@ -19,8 +20,11 @@ log = logging.getLogger("stager.service")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    given = parser().parse_args(arguments)
+    if given.when_told and not wait_until_told():
+        return 0
     try:
-        return hold(settings_of(arguments))
+        return hold(settings_of(given))
     except LockHeld as problem:
         log.info("%s", problem.message)
         return ALREADY_HELD_EXIT
@@ -29,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def settings_of(arguments: Sequence[str] | None) -> Settings:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m stager.service", description="The scheduler of one state directory.")
     parser.add_argument("--state-dir", type=Path)
     parser.add_argument("--capacity", type=parse_size_bytes, help="space of the embedded I/O node")
@@ -39,7 +43,11 @@ def settings_of(arguments: Sequence[str] | None) -> Settings:
     parser.add_argument("--scrub-bytes-per-s", type=int, help="how fast the I/O node verifies what it holds; 0: not at all")
     parser.add_argument("--scrub-every-s", type=float, help="the least time between two looks at one replica")
     parser.add_argument("--keep-failed-bytes", type=int, help="how much of the sandboxes of jobs that failed is kept; 0: nothing")
-    given = parser.parse_args(arguments)
+    parser.add_argument(WHEN_TOLD, action="store_true", help="wait until the command that started this says that it needs a scheduler")
+    return parser
+
+
+def settings_of(given: argparse.Namespace) -> Settings:
     return read_settings(
         state_dir=given.state_dir,
         capacity_bytes=given.capacity,

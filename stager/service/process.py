@@ -165,7 +165,9 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
         asyncio.get_running_loop().add_signal_handler(number, lambda: interrupt(scheduler))
     scheduler.open()
     activity = Activity()
-    local = uvicorn.Config(make_api(scheduler, activity), log_config=None, access_log=False, lifespan="off", timeout_keep_alive=3600)
+    # On a thread, since the node starts meanwhile.
+    api = await asyncio.to_thread(make_api, scheduler, activity)
+    local = uvicorn.Config(api, ws="none", log_config=None, access_log=False, lifespan="off", timeout_keep_alive=3600)
     servers = [(Server(local), listen(state_dir.socket))]
     end_reading: Callable[[], None] | None = None
     with contextlib.ExitStack() as stack:

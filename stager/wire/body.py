@@ -10,13 +10,13 @@ from stager.model.errors import ErrorClass, Fault
 class Body(BaseModel):
     """Unknown keys of a newer scheduler are ignored by an older client."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 class ErrorBody(Body):
     """The same shape as the I/O node's errors; `class` is a word of Python, so it has an alias."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, defer_build=True)
 
     error_class: ErrorClass = Field(validation_alias="class", serialization_alias="class")
     code: str

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from stager.client.warm_start import WHEN_TOLD
 from stager.model.units import format_size
 from tests.testbed.letters import Letters
+from tests.testbed.processes import command_line
 from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
 
@@ -115,6 +117,29 @@ def test_missing_inputs_are_all_named_before_anything_starts(stager: Stager, let
     done = stager.run("submit", letters.workflow, code=2)
     assert "in/1.txt" in done.stderr and "in/3.txt" in done.stderr
     assert stager.scheduler_pid() is None and not letters.trace.exists()
+
+
+def test_a_submit_has_the_process_of_its_scheduler_ready_and_ends_one_that_it_does_not_need(stager: Stager, letters: Letters) -> None:
+    (data_of(letters) / "in" / "1.txt").rename(data_of(letters) / "away.txt")
+    stager.run("submit", letters.workflow, code=2)
+    assert not stager.state_dir.exists() and not naming(stager.state_dir)
+    (data_of(letters) / "away.txt").rename(data_of(letters) / "in" / "1.txt")
+    stager.submit(letters.workflow)
+    pid = stager.scheduler_pid()
+    assert pid is not None and WHEN_TOLD in command_line(pid)
+    assert os.readlink(f"/proc/{pid}/fd/0") == os.devnull
+    assert {os.readlink(f"/proc/{pid}/fd/{stream}") for stream in (1, 2)} == {str(stager.state_dir / "scheduler.log")}
+    # A scheduler lives: nobody makes ready for another.
+    again = stager.start("submit", letters.workflow)
+    again.communicate(timeout=60)
+    assert again.returncode == 0 and stager.scheduler_pid() == pid
+    assert [each for each in naming(stager.state_dir) if WHEN_TOLD in command_line(each)] == [pid]
+
+
+def naming(place: Path) -> list[int]:
+    """Processes that were started with this path."""
+    found = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+    return [pid for pid in found if str(place) in command_line(pid)]
 
 
 def test_a_job_that_fails_for_good_is_named_with_its_last_words(stager: Stager, short_dir: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from stager import wire
-from stager.cli.progress import live_panel, one_line, panel, whole_duration
+from stager.cli.live_panel import live_panel, panel
+from stager.cli.progress import one_line, whole_duration
 from stager.cli.summary import interrupted
 from stager.scheduler.states import RunState
 from stager.service.rates import Moved

@@ -1,0 +1,55 @@
+"""A submit to the scheduler of this machine's state directory, from the workflow file to the end of the run.
+
+May know: the readers, the planner, the scheduler's client. One rule: every error of the workflow is raised before anything is started that
+touches the state directory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from stager.adapters.origin_access import IonodeOriginAccess
+from stager.cli.mended import digest_of_file
+from stager.cli.running import run_to_end
+from stager.cli.workflow_file import credentials_of, read_only
+from stager.client.warm_start import WarmStart
+from stager.readers.sniff import sniff
+from stager.service.prepare import (
+    SubmitOptions,
+    make_destinations,
+    new_directories,
+    ready_to_run,
+    require_native,
+    require_runnable,
+)
+from stager.service.settings import Settings
+
+
+def submit_here(
+    settings: Settings,
+    file: Path,
+    output_origin: str | None,
+    plan_file: Path | None,
+    asked: SubmitOptions,
+    warm: WarmStart | None,
+    *,
+    detach: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """The exit code. `warm`: a process that can become the scheduler."""
+    require_runnable(sniff(file), str(file))
+    access = IonodeOriginAccess(settings.environ)
+    digest = digest_of_file(file)
+    workflow = replace(read_only(settings, file, output_origin, access), source_path=str(file.absolute()), source_digest=digest)
+    require_native(workflow)
+    plan = ready_to_run(workflow, settings, access, asked)
+    if plan_file is not None:
+        from stager.cli.approved_plan import as_approved
+        from stager.service.profiles import load_profiles
+
+        plan = as_approved(plan_file, plan, workflow, settings, load_profiles(settings), asked)
+    make_destinations(new_directories(workflow))
+    credentials = credentials_of(settings, workflow)
+    return run_to_end(settings, workflow, plan, credentials, warm=warm, detach=detach, quiet=quiet, as_json=as_json)
