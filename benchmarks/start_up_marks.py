@@ -28,7 +28,9 @@ MARKED = {
     "stager.client.warm_start": [("WarmStart.__init__", "launch"), ("wait_until_told", "wait")],
     "stager.cli.summary": [("print_summary", "summary")],
     "stager.service.process": [("hold", "hold"), ("make_api", "api")],
-    "stager.service.app": [("Scheduler.__init__", "stores"), ("Scheduler.replay", "replay"), ("Scheduler.open", "open")],
+    "stager.service.stores": [("open_stores", "stores")],
+    "stager.service.replaying": [("replayed", "replay")],
+    "stager.service.app": [("opened", "open")],
     "stager.adapters.node_process": [("NodeProcess.contact", "node")],
 }
 

@@ -82,6 +82,13 @@ class Executors:
     def kill(self, command: cmd.KillAttempt) -> None:
         self._of(command.run).kill(command)
 
+    def unpark(self, run: str) -> None:
+        self.local.unpark(run)
+
+    def end_all(self) -> None:
+        """Programs and all: nobody comes after this."""
+        self.local.worker.end_all()
+
     async def sweep(self, outstanding: Container[str]) -> None:
         await self.local.sweep(outstanding)
 

@@ -1,7 +1,7 @@
 """What runs have cost so far, and what they did in time, from the journal.
 
-May know: the scheduler, the journal, comparison.py's formulas. One rule: the journal is read on a thread of its own, and for one run at
-most a tenth of the time, whoever asks.
+May know: the Machine's state (read only), the journal, comparison.py's formulas. One rule: the journal is read on a thread of its own, and
+for one run at most a tenth of the time, whoever asks.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -18,12 +18,15 @@ from stager.model.errors import Refused
 from stager.model.prices import PriceTable, prices_for
 from stager.model.workflow import Workflow
 from stager.planning.plan import Plan
+from stager.ports import Batch
 from stager.readers.prices import packaged_prices
 from stager.scheduler.states import RunState
-from stager.service.app import Scheduler
 from stager.service.choices import Question
 from stager.service.comparison import actual_run, cluster_of
+from stager.service.counters import Counters
 from stager.service.history import history_of
+from stager.service.inquiry import Inquiry
+from stager.service.known_runs import KnownRuns
 from stager.service.views import run_summary
 
 RUNS_KEPT = 64
@@ -54,21 +57,23 @@ class Known:
 
 
 class Accounts:
-    """On the event loop's thread."""
+    """On the event loop's thread. `read`: the journal's batches so far, from any thread."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
+    def __init__(
+        self, inquiry: Inquiry, runs: KnownRuns, counters: Counters, read: Callable[[], Iterable[Batch]], clock: Callable[[], float]
+    ) -> None:
+        self.inquiry, self.runs, self.counters, self.read, self.clock = inquiry, runs, counters, read, clock
         self.prices = packaged_prices()
         self.kept: OrderedDict[tuple[str, str], Kept] = OrderedDict()
 
     async def cost(self, run: str) -> rest.RunCost:
-        known = await self.scheduler.ask(lambda: self._known(run))
+        known = await self.inquiry.ask(lambda: self._known(run))
         found: rest.RunCost = await self._at_times("cost", run, known, lambda: asyncio.to_thread(self._cost, run, known))
         return found
 
     async def history(self, run: str) -> wire.RunHistory:
         """Raises Refused for a run that has not finished."""
-        known = await self.scheduler.ask(lambda: self._known(run))
+        known = await self.inquiry.ask(lambda: self._known(run))
         if not known.over:
             text = f"run {run} has not finished yet; GET its events until it has"
             raise Refused(text, code="run_active", subject=run)
@@ -76,11 +81,11 @@ class Accounts:
         return found
 
     def _known(self, run: str) -> Known:
-        state, entry = self.scheduler.machine.state, self.scheduler.run_service.known(run)
+        state, entry = self.runs.state, self.runs.known(run)
         over = entry.state is RunState.FINISHED
-        summary = run_summary(state, entry, self.scheduler.counters)
+        summary = run_summary(state, entry, self.counters)
         if not over:
-            summary = summary.model_copy(update={"wall_s": max(0.0, self.scheduler.clock() - entry.submitted_at)})
+            summary = summary.model_copy(update={"wall_s": max(0.0, self.clock() - entry.submitted_at)})
         return Known(entry.workflow, entry.plan, summary, over, entry.finished_at if over else -1.0)
 
     async def _at_times(self, what: str, run: str, known: Known, make: Callable[[], Awaitable[Any]]) -> Any:
@@ -97,10 +102,10 @@ class Accounts:
             return kept.value
 
     def _history(self, run: str) -> wire.RunHistory:
-        return history_of(self.scheduler.journal.read_beside(), run)
+        return history_of(self.read(), run)
 
     def _cost(self, run: str, known: Known) -> rest.RunCost:
-        history = history_of(self.scheduler.journal.read_beside(), run, rivals=False)
+        history = history_of(self.read(), run, rivals=False)
         return cost_of(run, known, history, self.prices)
 
 

@@ -1,60 +1,72 @@
 """Changes that a client asks for: answered once the journal holds what follows from them.
 
-May know: the scheduler. One rule: an answer that something was taken comes after the journal holds it.
+May know: the run service. One rule: an answer that something was taken comes after the journal holds it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from stager import wire
+from stager.adapters.run_records import RunRecord
 from stager.model.errors import Refused
-from stager.service.app import Scheduler
+from stager.scheduler import events as ev
+from stager.service.inquiry import Inquiry
+from stager.service.lifetime import Lifetime
+from stager.service.run_service import OWNER, RunService, Sender
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
+# Called once the journal holds what was asked for.
+Told = Callable[[], None]
 
 
-async def taken(scheduler: Scheduler, ask: Callable[[Callable[[], None]], T]) -> T:
-    """Asks the run service, and answers once the journal holds what follows."""
-    durable: asyncio.Future[None] = scheduler.loop.create_future()
+class Commits:
+    """On the event loop's thread."""
 
-    def told() -> None:
-        scheduler.loop.call_soon_threadsafe(lambda: None if durable.done() else durable.set_result(None))
+    def __init__(self, inquiry: Inquiry, lifetime: Lifetime) -> None:
+        self.inquiry, self.lifetime = inquiry, lifetime
 
-    answer = await scheduler.ask(lambda: ask(told))
-    waiting = asyncio.create_task(scheduler.ended.wait())
-    either: list[asyncio.Future[Any]] = [durable, waiting]
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if not durable.done():
-        raise Refused("the scheduler ended before it took this; start it again and ask again", code="draining")
-    return answer
+    async def taken(self, ask: Callable[[Told], T]) -> T:
+        """Asks on the driving thread, and answers once the journal holds what follows."""
+        loop = asyncio.get_running_loop()
+        durable: asyncio.Future[None] = loop.create_future()
 
+        def told() -> None:
+            loop.call_soon_threadsafe(lambda: None if durable.done() else durable.set_result(None))
 
-async def done(scheduler: Scheduler, ask: Callable[[Callable[[], None]], object]) -> None:
-    def asked(told: Callable[[], None]) -> str:
-        ask(told)
-        return ""
-
-    await taken(scheduler, asked)
-
-
-async def give_way(scheduler: Scheduler) -> None:
-    """To a service. All that is active are runs of its tenants, which are left as by a crash, and go on there. Raises Refused."""
-    if scheduler.is_service:
-        raise Refused("it is a service itself", code="is_service", subject=str(scheduler.state_dir.root))
-    state, tenancy = scheduler.machine.state, scheduler.tenancy
-    mine = await scheduler.ask(lambda: sorted(run for run in state.active if not tenancy.of_run(run)))
-    if mine:
-        raise Refused(f"it has runs of its owner's ({', '.join(mine)}); wait for them", code="run_active", subject=mine[0])
-    log.info("it gives way to a service")
-    scheduler.ending = True
-    scheduler.ended.set()
+        answer = await self.inquiry.ask(lambda: ask(told))
+        waiting = asyncio.create_task(self.lifetime.ended.wait())
+        either: list[asyncio.Future[Any]] = [durable, waiting]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not durable.done():
+            raise Refused("the scheduler ended before it took this; start it again and ask again", code="draining")
+        return answer
 
 
-def begin_to_end(scheduler: Scheduler, *, now: bool) -> None:
-    """Ends it in order, beside all else; what that fails by ends it all the same."""
-    scheduler.tasks.start("the end in order", scheduler.shut_down(now=now), scheduler.world.fatal)
+class RunCommands:
+    """What the run service may be asked for, on the event loop's thread."""
+
+    def __init__(self, inquiry: Inquiry, commits: Commits, run_service: RunService, clock: Callable[[], float]) -> None:
+        self.inquiry, self.commits, self.run_service, self.clock = inquiry, commits, run_service, clock
+
+    async def submit(self, request: wire.SubmitRequest, sender: Sender = OWNER) -> str:
+        """The run's id."""
+        return await self.commits.taken(lambda told: self.run_service.submit(request, self.clock(), told, sender))
+
+    async def taken_before(self, key: str, sender: Sender) -> RunRecord | None:
+        """The run that this submit has made already. Raises Refused if it was another request."""
+        return await self.inquiry.ask(lambda: self.run_service.taken_before(key, sender))
+
+    async def add_key(self, key: str, run: str, tenant: str) -> None:
+        await self.inquiry.ask(lambda: self.run_service.add_key(key, run, tenant))
+
+    async def resume(self, run: str, request: wire.ResumeRequest) -> list[str]:
+        """What differs from now on."""
+        return await self.commits.taken(lambda told: self.run_service.resume(run, request, told))
+
+    async def end(self, run: str, event: type, by: str = ev.BY_REQUEST) -> None:
+        """Drain, stop or cancel."""
+        await self.commits.taken(lambda told: self.run_service.end(run, event, told, by))

@@ -1,8 +1,8 @@
 """What an engine that runs its jobs itself may ask: call a job, wait until it is staged, say how its task ended, end its run, ask where a
 file is.
 
-May know: the scheduler. One rule: an answer comes after the journal, or the attempt's directory, holds what was said; and the same question
-again is the same question.
+May know: its calls, the run service. One rule: an answer comes after the journal, or the attempt's directory, holds what was said; and
+the same question again is the same question.
 """
 
 from __future__ import annotations
@@ -10,23 +10,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any
 
 from stager import wire
 from stager.model.errors import InvalidInput, Refused, Transient
 from stager.model.workflow import Workflow
-from stager.planning.plan import Access
-from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.commands import RunOutcome
-from stager.scheduler.ledger import entry_of
-from stager.scheduler.state import JobEntry, RunEntry
-from stager.scheduler.states import CopyState, JobState, RunState
-from stager.service.app import Scheduler
-from stager.service.commands import done
-from stager.worker import Staged
-from stager.worker.called import FINISHED
+from stager.scheduler.state import RunEntry
+from stager.scheduler.states import RunState
+from stager.service.commands import Commits
+from stager.service.engine_calls import CallStates, Seen, StagedCalls
+from stager.service.inquiry import Inquiry, Pulse
+from stager.service.lifetime import Lifetime
+from stager.service.run_service import Put, RunService
 
 LOOK_AGAIN_S, LOOK_AGAIN_MAX_S = 0.05, 1.0
 WAITING_FEW = 8
@@ -37,21 +33,30 @@ Rights = Callable[[str, Workflow], Awaitable[wire.Credentials]]
 GOES_ON = (RunOutcome.FAILED, RunOutcome.NOT_DURABLE)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A call in the Machine's state, and the attempt under way for it."""
-
-    view: wire.CallView
-    attempt: str = ""
-
-
 class EngineService:
     """On the event loop's thread; looks at the Machine on its own."""
 
-    def __init__(self, scheduler: Scheduler, rights: Rights | None = None) -> None:
+    def __init__(
+        self,
+        inquiry: Inquiry,
+        pulse: Pulse,
+        lifetime: Lifetime,
+        commits: Commits,
+        calls: CallStates,
+        staged_calls: StagedCalls,
+        run_service: RunService,
+        put: Put,
+        rights: Rights | None = None,
+    ) -> None:
         """`rights`: asked before a run goes on that had ended; None: the owner's, whose credentials the scheduler works out itself."""
-        self.scheduler, self.rights = scheduler, rights
+        self.inquiry, self.pulse, self.lifetime, self.commits = inquiry, pulse, lifetime, commits
+        self.calls, self.staged_calls, self.run_service, self.put, self.rights = calls, staged_calls, run_service, put, rights
         self.waiting = 0
+
+    def asking(self, rights: Rights) -> EngineService:
+        """One for those whose rights are asked for."""
+        asked = (self.inquiry, self.pulse, self.lifetime, self.commits)
+        return EngineService(*asked, self.calls, self.staged_calls, self.run_service, self.put, rights)
 
     async def call(self, run: str, job: str, call: str, stage: ev.Stage = ev.Stage.PATHS) -> wire.CallView:
         """The engine begins a try of the job, by a name of its own. Raises Refused where the run takes no calls."""
@@ -61,17 +66,17 @@ class EngineService:
         credentials = await self._rights_to_go_on(run, job, call)
 
         def take(told: Callable[[], None]) -> None:
-            entry, known = self._job(run, job)
+            entry, known = self.calls.job(run, job)
             if call in (known.call, *known.calls_before):
                 told()
                 return
             if goes_on(entry):
                 if credentials is None:
                     raise Transient(f"run {run} ended just now; call again", code="busy", subject=run)
-                self.scheduler.run_service.resume(run, wire.ResumeRequest(credentials), lambda: None)
+                self.run_service.resume(run, wire.ResumeRequest(credentials), lambda: None)
             elif entry.state is not RunState.ACTIVE:
                 raise Refused(f"run {run} is {state_of_run(entry)} and takes no calls; resume it first", code="run_ending", subject=run)
-            self._put(ev.JobCalled(at=0.0, cause="engine", run=run, job=job, call=call, stage=stage), told)
+            self.put(ev.JobCalled(at=0.0, cause="engine", run=run, job=job, call=call, stage=stage), told)
 
         await self._taken(take)
         return await self.staged(run, job, call, 0.0)
@@ -80,10 +85,10 @@ class EngineService:
         """Asked for again where the call makes a run go on that had ended: they may have been taken back meanwhile. None: it has not."""
 
         def look() -> Workflow | None:
-            entry, known = self._job(run, job)
+            entry, known = self.calls.job(run, job)
             return entry.workflow if goes_on(entry) and call not in (known.call, *known.calls_before) else None
 
-        workflow = await self.scheduler.ask(look)
+        workflow = await self.inquiry.ask(look)
         if workflow is None:
             return None
         return wire.Credentials() if self.rights is None else await self.rights(run, workflow)
@@ -101,15 +106,15 @@ class EngineService:
         if seen.view.state is wire.CallState.WAITING:
             raise Refused(f"call {call!r} of job {job!r} is not staged yet, so it cannot have ended well", code="not_staged", subject=job)
         if seen.view.state is wire.CallState.STAGED:
-            self.scheduler.executor.engine.called.tell(seen.attempt, FINISHED)
+            self.staged_calls.finished(seen.attempt)
         return await self._until(run, job, call, wait_s, (wire.CallState.WAITING, wire.CallState.STAGED, wire.CallState.PUBLISHING))
 
     async def fail(self, run: str, job: str, call: str, message: str) -> wire.CallView:
         """It came to nothing, whether it was staged or not. What is over already stays as it is."""
 
         def take(told: Callable[[], None]) -> None:
-            self._job(run, job)
-            self._put(ev.CallFailed(at=0.0, cause="engine", run=run, job=job, call=call, message=message), told)
+            self.calls.job(run, job)
+            self.put(ev.CallFailed(at=0.0, cause="engine", run=run, job=job, call=call, message=message), told)
 
         await self._taken(take)
         return (await self._look(run, job, call)).view
@@ -118,131 +123,47 @@ class EngineService:
         """The engine calls no more jobs of this run. Said again it changes nothing."""
 
         def take(told: Callable[[], None]) -> None:
-            entry = self._run(run)
+            entry = self.calls.run(run)
             if entry.engine_outcome is outcome:
                 told()
                 return
             if entry.state not in (RunState.ACTIVE, RunState.DRAINING):
                 raise Refused(f"run {run} is {state_of_run(entry)} already", code="run_over", subject=run)
-            self._put(ev.EngineRunEnded(at=0.0, cause="engine", run=run, outcome=outcome, message=message), told)
+            self.put(ev.EngineRunEnded(at=0.0, cause="engine", run=run, outcome=outcome, message=message), told)
 
         await self._taken(take)
 
     async def where(self, run: str, lfn: str) -> wire.FileWhere:
-        return await self.scheduler.ask(lambda: self._where(run, lfn))
+        return await self.inquiry.ask(lambda: self.calls.where(run, lfn))
 
     async def open_calls(self, run: str, after: tuple[float | str, ...] = (), most: int | None = None) -> list[wire.OpenCall]:
         """Calls that are not over, the oldest first, `most` of those that come `after` (since, job)."""
-        seen = await self.scheduler.ask(lambda: self._open(run, after, most))
-        return [each.model_copy(update={"state": self._stage_of(attempt, each.state)}) for each, attempt in seen]
-
-    # On the driving thread
-
-    def _run(self, run: str) -> RunEntry:
-        entry = self.scheduler.run_service.known(run)
-        if not entry.is_engines:
-            raise InvalidInput(f"the jobs of run {run} are run by stager itself, not by an engine", code="not_an_engines_run", subject=run)
-        return entry
-
-    def _job(self, run: str, job: str) -> tuple[RunEntry, JobEntry]:
-        entry = self._run(run)
-        if job not in entry.jobs:
-            raise InvalidInput(f"run {run} has no job {job!r}", code="not_found", subject=job)
-        return entry, entry.jobs[job]
-
-    def _see(self, run: str, job: str, call: str) -> Seen:
-        entry, known = self._job(run, job)
-        facts: dict[str, Any] = {"run": run, "job": job, "call": call}
-        if call != known.call:
-            if call not in known.calls_before:
-                raise InvalidInput(f"job {job!r} of run {run} was never called as {call!r}", code="not_found", subject=call)
-            fault = Refused(f"call {known.call!r} took the place of {call!r}", code="call_replaced", subject=job).fault()
-            return Seen(wire.CallView(state=wire.CallState.REFUSED, fault=wire.ErrorBody.of(fault), **facts))
-        if not known.call_open:
-            if known.state is JobState.DONE or known.fault is None:
-                return Seen(wire.CallView(state=wire.CallState.DONE, **facts))
-            return Seen(wire.CallView(state=wire.CallState.REFUSED, fault=wire.ErrorBody.of(known.fault), **facts))
-        attempt = self.scheduler.machine.state.attempts.get(known.attempt)
-        under_way = attempt is not None and attempt.call == call and not attempt.void
-        return Seen(wire.CallView(state=wire.CallState.WAITING, node=known.node, **facts), known.attempt if under_way else "")
-
-    def _open(self, run: str, after: tuple[float | str, ...], most: int | None) -> list[tuple[wire.OpenCall, str]]:
-        """With the attempt under way for it."""
-        if self.scheduler.run_service.is_folded(run):
-            return []
-        open_jobs = sorted((job.called_at, job.id) for job in self._run(run).jobs.values() if job.call_open)
-        found, now = [], self.scheduler.clock()
-        for since, job in [place for place in open_jobs if not after or place > after][:most]:
-            seen = self._see(run, job, self._run(run).jobs[job].call)
-            open_s = max(0.0, now - since)
-            found.append((wire.OpenCall(job=job, call=seen.view.call, state=seen.view.state, since=since, open_s=open_s), seen.attempt))
-        return found
-
-    def _where(self, run: str, lfn: str) -> wire.FileWhere:
-        entry, state = self.scheduler.run_service.known(run), self.scheduler.machine.state
-        if lfn not in entry.file_ids:
-            raise InvalidInput(f"run {run} has no file {lfn!r}", code="not_found", subject=lfn)
-        file, declared = state.file_of(run, lfn), entry.workflow.files[lfn]
-        places = [source.location for source in declared.sources]
-        places += [declared.destination.location] if declared.destination is not None else []
-        return wire.FileWhere(
-            run=run,
-            lfn=lfn,
-            standing="external" if file.is_external else entry_of(state, entry, file, 1).standing.value,
-            nodes=sorted(node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT),
-            places=[wire.Place(origin=place.origin, path=place.path) for place in places],
-            size_bytes=file.size_bytes if file.is_external or file.blake3 else None,
-        )
-
-    def _put(self, event: Any, told: Callable[[], None]) -> None:
-        self.scheduler.inbox.put(event, told)
-
-    # On the loop's thread
+        seen = await self.inquiry.ask(lambda: self.calls.open(run, after, most))
+        return [each.model_copy(update={"state": self.staged_calls.stage_of(attempt, each.state)}) for each, attempt in seen]
 
     async def _taken(self, take: Callable[[Callable[[], None]], None]) -> None:
-        await self.scheduler.ready.wait()
-        await done(self.scheduler, take)
-
-    def _stage_of(self, attempt: str, else_: wire.CallState) -> wire.CallState:
-        staged = self.scheduler.executor.engine.called.look(attempt) if attempt in self.scheduler.outstanding.attempts else None
-        if staged is None:
-            return else_
-        return wire.CallState.PUBLISHING if staged.told else wire.CallState.STAGED
+        await self.lifetime.ready.wait()
+        await self.commits.taken(take)
 
     async def _look(self, run: str, job: str, call: str) -> Seen:
-        seen = await self.scheduler.ask(lambda: self._see(run, job, call))
-        # Until the Machine knows of its end, which is later than the executor does.
-        start = self.scheduler.outstanding.attempts.get(seen.attempt)
-        staged = self.scheduler.executor.engine.called.look(seen.attempt) if start is not None else None
-        return seen if staged is None or start is None else Seen(self._with_paths(seen.view, start, staged), seen.attempt)
-
-    def _with_paths(self, view: wire.CallView, start: cmd.StartAttempt, staged: Staged) -> wire.CallView:
-        job = self.scheduler.outstanding.workflows[start.run].jobs[start.job]
-        inputs = []
-        for entry in start.inputs:
-            held = entry.access is Access.HELD
-            path = "" if held else f"{staged.directory}/{entry.path}"
-            inputs.append(wire.CalledFile(lfn=entry.lfn, path=path, file=entry.file, generation=entry.generation))
-        outputs = [wire.CalledFile(lfn=entry.lfn, path=f"{staged.directory}/{entry.path}") for entry in job.outputs]
-        state = wire.CallState.PUBLISHING if staged.told else wire.CallState.STAGED
-        return view.model_copy(update={"state": state, "directory": staged.directory, "inputs": inputs, "outputs": outputs})
+        return self.staged_calls.seen(await self.inquiry.ask(lambda: self.calls.see(run, job, call)))
 
     async def _until(self, run: str, job: str, call: str, wait_s: float, unlike: tuple[wire.CallState, ...]) -> wire.CallView:
         end = time.monotonic() + min(max(0.0, wait_s), WAIT_S_MAX)
         self.waiting += 1
         try:
             while True:
-                since = self.scheduler.changed
+                since = self.pulse.changed
                 view = (await self._look(run, job, call)).view
                 left_s = end - time.monotonic()
                 if view.state not in unlike or left_s <= 0:
                     return view
-                if self.scheduler.ended.is_set():
+                if self.lifetime.ended.is_set():
                     raise Transient("the scheduler is ending; ask again in a moment", code="draining", subject=run)
                 # So that many who wait ask together no more often than few.
                 again_s = min(LOOK_AGAIN_MAX_S, LOOK_AGAIN_S * max(1.0, self.waiting / WAITING_FEW))
                 await asyncio.sleep(min(again_s, left_s))
-                await self.scheduler.happening(since, max(0.0, end - time.monotonic()))
+                await self.pulse.happening(since, max(0.0, end - time.monotonic()))
         finally:
             self.waiting -= 1
 

@@ -11,73 +11,124 @@ import shutil
 from pathlib import Path
 
 from stager import wire
+from stager.adapters.run_records import RunRecords
 from stager.model.errors import Refused, StagerError
-from stager.scheduler.state import NEVER, OVER
+from stager.runtime.credentials import CredentialBook
+from stager.runtime.node_link import NodeLink
+from stager.scheduler.state import NEVER, OVER, State
 from stager.scheduler.states import CopyState, RunState
-from stager.service.app import Scheduler
+from stager.service.inquiry import Inquiry
+from stager.service.known_runs import KnownRuns
+from stager.service.rates import Rates
+from stager.worker import KeptSandboxes
 from stager.worker.kept_sandboxes import tree_bytes as sandbox_bytes
 from stager.worker.place import safe_name
 
 Replica = tuple[str, str, int]
 
 
-async def collect(scheduler: Scheduler, wanted: wire.GcRequest) -> wire.GcReport:
-    over = await scheduler.ask(lambda: chosen_runs(scheduler, wanted.runs))
-    # Their ledgers and reports are what people come back for.
-    runs = over if wanted.runs or wanted.records else []
-    replicas = await scheduler.ask(lambda: unwanted_replicas(scheduler)) if wanted.cache else []
-    kept_sandboxes, idle = scheduler.kept_sandboxes, await scheduler.ask(lambda: idle_runs(scheduler, wanted.runs))
-    sandboxes = [entry for entry in list(kept_sandboxes.kept.values()) if entry.run in idle]
-    directories = [directory for run in over if (directory := scheduler.state_dir.logs / safe_name(run)).is_dir()]
-    freed = await asyncio.to_thread(lambda: sum(map(tree_bytes, directories)))
-    sizes = await asyncio.to_thread(lambda: [sandbox_bytes(each.place) for each in sandboxes])
-    if wanted.dry_run:
-        freed += sum(sizes) + sum(size for _, _, size in replicas)
-        counts = {"replicas": len(replicas), "logs": len(directories), "sandboxes": len(sandboxes)}
-        return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=False, **counts)
-    for directory in directories:
-        await asyncio.to_thread(shutil.rmtree, directory, True)
-    # Not one that somebody has a shell in.
-    dropped_bytes = await asyncio.to_thread(
-        lambda: [size for each, size in zip(sandboxes, sizes, strict=True) if kept_sandboxes.drop(each.run, each.job)]
-    )
-    dropped = [replica for replica in replicas if await drop(scheduler, replica)]
-    if dropped:
-        # The Machine learns from the node's own word what is gone.
-        await scheduler.link.report_again()
-    cleared = await scheduler.ask(lambda: remove_runs(scheduler, runs)) if runs else False
-    freed += sum(dropped_bytes) + sum(size for _, _, size in dropped)
-    counts = {"replicas": len(dropped), "logs": len(directories), "sandboxes": len(dropped_bytes)}
-    return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=cleared, **counts)
+class NodeReplicas:
+    """What the node holds, and the scheduler may delete beside the Machine. `epoch`: of the scheduler that asks."""
+
+    def __init__(self, link: NodeLink, epoch: int) -> None:
+        self.link, self.epoch = link, epoch
+
+    @property
+    def node(self) -> str:
+        return self.link.node
+
+    async def drop(self, replica: Replica) -> bool:
+        file, generation, _ = replica
+        try:
+            await self.link.client.delete_replica(file, generation, command_id=f"gc-{self.epoch}")
+        except StagerError:
+            return False
+        return True
+
+    async def report_again(self) -> None:
+        """The Machine learns from the node's own word what is gone."""
+        await self.link.report_again()
 
 
-def chosen_runs(scheduler: Scheduler, named: list[str]) -> list[str]:
-    """All that are over for good, or those named; a run that could be resumed goes only by name."""
-    state = scheduler.machine.state
-    if not named:
-        return [record.run for record in scheduler.records.all() if not record.removed and record.state in OVER]
-    for run in named:
-        entry = state.runs.get(run)
-        if entry is None:
-            scheduler.run_service.known(run)
-        elif entry.state is not RunState.FINISHED:
-            raise Refused(f"run {run} is {entry.state.value}; cancel it first (stager cancel {run})", code="run_active", subject=run)
-        elif entry.outcome not in OVER:
-            text = f"run {run} is {entry.outcome.value if entry.outcome else 'over'} and could be resumed"
-            raise Refused(f"{text}; cancel it first (stager cancel {run})", code="run_resumable", subject=run)
-    return named
+class RunRemoval:
+    """Forgets runs that are over. On the driving thread."""
+
+    def __init__(self, records: RunRecords, book: CredentialBook, rates: Rates) -> None:
+        self.records, self.book, self.rates = records, book, rates
+
+    def over(self) -> list[str]:
+        return [record.run for record in self.records.all() if not record.removed and record.state in OVER]
+
+    def remove(self, runs: list[str]) -> bool:
+        """Whether the journal tells of removed runs only, and is cleared at the next start."""
+        for run in runs:
+            self.records.remove(run)
+            self.book.forget(run)
+            self.rates.forget(run)
+        return all(record.removed for record in self.records.all())
 
 
-def idle_runs(scheduler: Scheduler, named: list[str]) -> set[str]:
-    """Those whose jobs' sandboxes may go: all that nothing goes on in, or of them those named. A resume needs no sandbox."""
-    active = scheduler.machine.state.active
-    return {
-        entry.run for entry in list(scheduler.kept_sandboxes.kept.values()) if entry.run not in active and (not named or entry.run in named)
-    }
+class GarbageCollector:
+    """On the event loop's thread. `logs`: the directory that the worker writes what jobs print to."""
+
+    def __init__(
+        self, inquiry: Inquiry, runs: KnownRuns, removal: RunRemoval, replicas: NodeReplicas, kept_sandboxes: KeptSandboxes, logs: Path
+    ) -> None:
+        self.inquiry, self.runs, self.removal, self.replicas = inquiry, runs, removal, replicas
+        self.kept_sandboxes, self.logs = kept_sandboxes, logs
+
+    async def collect(self, wanted: wire.GcRequest) -> wire.GcReport:
+        over = await self.inquiry.ask(lambda: self._chosen_runs(wanted.runs))
+        # Their ledgers and reports are what people come back for.
+        runs = over if wanted.runs or wanted.records else []
+        replicas = await self.inquiry.ask(lambda: unwanted_replicas(self.runs.state, self.replicas.node)) if wanted.cache else []
+        kept_sandboxes, idle = self.kept_sandboxes, await self.inquiry.ask(lambda: self._idle_runs(wanted.runs))
+        sandboxes = [entry for entry in list(kept_sandboxes.kept.values()) if entry.run in idle]
+        directories = [directory for run in over if (directory := self.logs / safe_name(run)).is_dir()]
+        freed = await asyncio.to_thread(lambda: sum(map(tree_bytes, directories)))
+        sizes = await asyncio.to_thread(lambda: [sandbox_bytes(each.place) for each in sandboxes])
+        if wanted.dry_run:
+            freed += sum(sizes) + sum(size for _, _, size in replicas)
+            counts = {"replicas": len(replicas), "logs": len(directories), "sandboxes": len(sandboxes)}
+            return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=False, **counts)
+        for directory in directories:
+            await asyncio.to_thread(shutil.rmtree, directory, True)
+        # Not one that somebody has a shell in.
+        dropped_bytes = await asyncio.to_thread(
+            lambda: [size for each, size in zip(sandboxes, sizes, strict=True) if kept_sandboxes.drop(each.run, each.job)]
+        )
+        dropped = [replica for replica in replicas if await self.replicas.drop(replica)]
+        if dropped:
+            await self.replicas.report_again()
+        cleared = await self.inquiry.ask(lambda: self.removal.remove(runs)) if runs else False
+        freed += sum(dropped_bytes) + sum(size for _, _, size in dropped)
+        counts = {"replicas": len(dropped), "logs": len(directories), "sandboxes": len(dropped_bytes)}
+        return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=cleared, **counts)
+
+    def _chosen_runs(self, named: list[str]) -> list[str]:
+        """All that are over for good, or those named; a run that could be resumed goes only by name."""
+        if not named:
+            return self.removal.over()
+        for run in named:
+            entry = self.runs.state.runs.get(run)
+            if entry is None:
+                self.runs.known(run)
+            elif entry.state is not RunState.FINISHED:
+                raise Refused(f"run {run} is {entry.state.value}; cancel it first (stager cancel {run})", code="run_active", subject=run)
+            elif entry.outcome not in OVER:
+                text = f"run {run} is {entry.outcome.value if entry.outcome else 'over'} and could be resumed"
+                raise Refused(f"{text}; cancel it first (stager cancel {run})", code="run_resumable", subject=run)
+        return named
+
+    def _idle_runs(self, named: list[str]) -> set[str]:
+        """Those whose jobs' sandboxes may go: all that nothing goes on in, or of them those named. A resume needs no sandbox."""
+        active = self.runs.state.active
+        return {
+            entry.run for entry in list(self.kept_sandboxes.kept.values()) if entry.run not in active and (not named or entry.run in named)
+        }
 
 
-def unwanted_replicas(scheduler: Scheduler) -> list[Replica]:
-    state, node = scheduler.machine.state, scheduler.link.node
+def unwanted_replicas(state: State, node: str) -> list[Replica]:
     found = []
     for file in state.files.values():
         copy = file.copies.get(node)
@@ -86,24 +137,6 @@ def unwanted_replicas(scheduler: Scheduler) -> list[Replica]:
         if state.next_use(file) == NEVER and not state.holds_only_copy(file):
             found.append((file.id, copy.generation, copy.size_bytes))
     return found
-
-
-async def drop(scheduler: Scheduler, replica: Replica) -> bool:
-    file, generation, _ = replica
-    try:
-        await scheduler.node.client.delete_replica(file, generation, command_id=f"gc-{scheduler.epoch}")
-    except StagerError:
-        return False
-    return True
-
-
-def remove_runs(scheduler: Scheduler, runs: list[str]) -> bool:
-    """Whether the journal tells of removed runs only, and is cleared at the next start."""
-    for run in runs:
-        scheduler.records.remove(run)
-        scheduler.book.forget(run)
-        scheduler.rates.forget(run)
-    return all(record.removed for record in scheduler.records.all())
 
 
 def tree_bytes(directory: Path) -> int:

@@ -7,16 +7,22 @@ from collections import Counter
 from stager import rest
 from stager.scheduler.state import State
 from stager.scheduler.states import CopyState
-from stager.service.app import Scheduler
+from stager.service.inquiry import Inquiry
+from stager.service.known_runs import KnownRuns
+from stager.service.rates import Totals
 
 # In the place of a run's name, which begins with no slash.
 OF_NODES = "/nodes"
 
 
-def occupancy_now(scheduler: Scheduler) -> dict[str, rest.Occupancy]:
-    """On the driving thread. It walks over all files, so it is worked out at most so often, whoever asks for it."""
-    found: dict[str, rest.Occupancy] = scheduler.totals.of(OF_NODES, lambda: occupancy_of(scheduler.machine.state))
-    return found
+class NodeOccupancy:
+    """On the event loop's thread. It walks over all files, so it is worked out at most so often, whoever asks for it."""
+
+    def __init__(self, inquiry: Inquiry, runs: KnownRuns, totals: Totals) -> None:
+        self.inquiry, self.runs, self.totals = inquiry, runs, totals
+
+    async def now(self) -> dict[str, rest.Occupancy]:
+        return await self.inquiry.ask(lambda: self.totals.of(OF_NODES, lambda: occupancy_of(self.runs.state)))
 
 
 def occupancy_of(state: State) -> dict[str, rest.Occupancy]:

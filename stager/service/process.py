@@ -20,19 +20,24 @@ from typing import TYPE_CHECKING
 
 import h11
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stager.adapters.tokens import TokenStore
 from stager.client import connect
 from stager.model.errors import Refused, Transient
+from stager.runtime.clock import SteadyClock
 from stager.service.api import make_api
 from stager.service.api.activity import Activity
-from stager.service.app import Scheduler
-from stager.service.commands import begin_to_end
+from stager.service.app import Scheduler, limits_of, opened
+from stager.service.lifetime import Lifetime
+from stager.service.replaying import replayed
 from stager.service.settings import RestSettings, Settings
+from stager.service.shutdown import Shutdown
 from stager.service.state_dir import LockHeld, StateDir
+from stager.service.stores import open_stores
 from stager.service.threads import Threads
-from stager.service.watching import state_dir_gone, watch
+from stager.service.watching import Holding, state_dir_gone, watch
 
 if TYPE_CHECKING:
     from stager.service.reading import Reading
@@ -154,64 +159,76 @@ def refusal_to_give_way(state_dir: Path) -> str:
 async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | None, tcp: socket.socket | None) -> int:
     beside = [threads := Threads("beside")]
     asyncio.get_running_loop().set_default_executor(threads)
-    scheduler = Scheduler(settings, asyncio.get_running_loop())
-    await asyncio.to_thread(scheduler.replay)
-    scheduler.is_service = rest is not None
+    holding, clock = Holding(state_dir, state_dir.lock_file()), SteadyClock()
+    lifetime, stores = Lifetime(clock()), open_stores(state_dir)
+    past = await asyncio.to_thread(replayed, stores, limits_of(settings))
     if rest is not None:
         # Workflows of tenants are read on threads beside the scheduler's own, which has to wait for each of them that long.
         sys.setswitchinterval(SWITCH_S)
+    scheduler: Scheduler
     # Heard as soon as there is something to be ended; what the service imports takes a while.
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, lambda: interrupt(scheduler))
-    scheduler.open()
-    activity = Activity()
+    scheduler = opened(settings, stores, past, clock, lifetime, is_service=rest is not None)
+    services, activity = scheduler.services, Activity()
     # On a thread, since the node starts meanwhile.
-    api = await asyncio.to_thread(make_api, scheduler, activity)
-    local = uvicorn.Config(api, ws="none", log_config=None, access_log=False, lifespan="off", timeout_keep_alive=3600)
-    servers = [(Server(local), listen(state_dir.socket))]
+    api = await asyncio.to_thread(make_api, services, lifetime, activity)
+    servers = [(local_server(api), listen(state_dir.socket))]
     end_reading: Callable[[], None] | None = None
     with contextlib.ExitStack() as stack:
         if rest is not None and tcp is not None:
             from stager.service.reading import Reading
             from stager.service.rest.limits import Limiter
-            from stager.service.rest.storage import look_after_keys
 
             tokens = stack.enter_context(contextlib.closing(TokenStore(state_dir.tokens, TOKENS_BUSY_S)))
-            reading, limiter = stack.enter_context(contextlib.closing(Reading(settings, scheduler.tenancy))), Limiter()
+            reading, limiter = stack.enter_context(contextlib.closing(Reading(settings, scheduler.machine.tenancy))), Limiter()
             end_reading = reading.close
             beside.append(limiter.threads)
             servers.append((rest_server(scheduler, rest, tokens, reading, limiter), tcp))
-            scheduler.tasks.start("the looking after keys to objects", look_after_keys(scheduler, tokens), scheduler.world.fatal)
-        code = await answer(scheduler, servers, None if rest is not None else activity, end_reading)
+        scheduler.start("the scheduler", watch(holding, clock.ahead_s))
+        serving = [scheduler.start("the API", server.serve(sockets=[listening])) for server, listening in servers]
+        if rest is None:
+            # A service does not end by itself when nobody needs it.
+            scheduler.start("the look for idleness", end_when_idle(services.shutdown, activity, settings.idle_exit_s))
+        tell_addresses(state_dir, past.epoch, [listening for _, listening in servers[1:]])
+        await lifetime.ended.wait()
+        code = await end(scheduler, lifetime, holding, [server for server, _ in servers], serving, end_reading)
     await leave(beside, code)
     return code
 
 
-async def answer(
-    scheduler: Scheduler, servers: list[tuple[Server, socket.socket]], activity: Activity | None, end_reading: Callable[[], None] | None
-) -> int:
-    """Until the scheduler has ended. `activity`: it ends by itself when nobody needs it; a service does not."""
-    fatal, state_dir = scheduler.world.fatal, scheduler.state_dir
-    scheduler.tasks.start("the scheduler", watch(scheduler), fatal)
-    serving = [scheduler.tasks.start("the API", server.serve(sockets=[listening]), fatal) for server, listening in servers]
-    if activity is not None:
-        scheduler.tasks.start("the look for idleness", end_when_idle(scheduler, activity, scheduler.settings.idle_exit_s), fatal)
-    log.info("the scheduler of %s is here (pid %d, epoch %d)", state_dir.root, os.getpid(), scheduler.epoch)
-    for _, listening in servers[1:]:
-        host, port = listening.getsockname()[:2]
+def interrupt(scheduler: Scheduler) -> None:
+    ending = scheduler.services.owner.ending
+    ending.interrupt()
+
+
+def tell_addresses(state_dir: StateDir, epoch: int, listening: list[socket.socket]) -> None:
+    log.info("the scheduler of %s is here (pid %d, epoch %d)", state_dir.root, os.getpid(), epoch)
+    for each in listening:
+        host, port = each.getsockname()[:2]
         log.info("the REST API is at http://%s:%d/api/v1", f"[{host}]" if ":" in host else host, port)
-    await scheduler.ended.wait()
-    gone = state_dir_gone(scheduler)
-    failure = gone or scheduler.failure
+
+
+async def end(
+    scheduler: Scheduler,
+    lifetime: Lifetime,
+    holding: Holding,
+    servers: list[Server],
+    serving: list[asyncio.Task[None]],
+    end_reading: Callable[[], None] | None,
+) -> int:
+    """Closes all. The exit code."""
+    gone = state_dir_gone(holding)
+    failure = gone or lifetime.failure
     # The socket goes first: whoever calls from now on finds nobody and starts the next scheduler, which waits for the lock.
     if gone is None:
         # A disk that fails keeps nothing else from ending.
         with contextlib.suppress(OSError):
-            state_dir.socket.unlink(missing_ok=True)
+            holding.state_dir.socket.unlink(missing_ok=True)
     if end_reading is not None:
         # Who waits for a plan is told while there is somebody to tell it.
         await asyncio.to_thread(end_reading)
-    for server, _ in servers:
+    for server in servers:
         server.should_exit = True
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SERVER_END_S):
@@ -238,12 +255,20 @@ async def leave(beside: list[Threads], code: int) -> None:
         os._exit(code)
 
 
+def local_server(api: FastAPI) -> Server:
+    return Server(uvicorn.Config(api, ws="none", log_config=None, access_log=False, lifespan="off", timeout_keep_alive=3600))
+
+
 def rest_server(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore, reading: Reading, limiter: Limiter) -> Server:
     # Not every scheduler is a service.
-    from stager.service.rest import make_rest
+    from stager.service.rest import Reached, make_rest
+    from stager.service.rest.storage import look_after_keys
 
+    machine, node, profiles = scheduler.machine, scheduler.node, scheduler.state_dir.profiles
+    if node.objects is not None:
+        scheduler.start("the looking after keys to objects", look_after_keys(node.objects.issuer, machine.tenancy, tokens))
     config = uvicorn.Config(
-        make_rest(scheduler, settings, tokens, reading, limiter),
+        make_rest(Reached(machine, node, scheduler.services.runs, reading, limiter, profiles), settings, tokens),
         http=ProtocolWithTimeouts,
         log_config=None,
         access_log=False,
@@ -285,17 +310,12 @@ def listen_tcp(settings: RestSettings) -> socket.socket:
     return listening
 
 
-def interrupt(scheduler: Scheduler) -> None:
-    log.info("asked to end: %s", "at once" if scheduler.ending else "running jobs and uploads end first")
-    begin_to_end(scheduler, now=scheduler.ending)
-
-
-async def end_when_idle(scheduler: Scheduler, activity: Activity, idle_exit_s: float) -> None:
+async def end_when_idle(shutdown: Shutdown, activity: Activity, idle_exit_s: float) -> None:
     quiet_since = time.monotonic()
     while True:
         await asyncio.sleep(IDLE_LOOK_S)
-        if await scheduler.has_active():
+        if await shutdown.has_active():
             quiet_since = time.monotonic()
         if min(time.monotonic() - quiet_since, activity.idle_s()) >= idle_exit_s:
             log.info("no run is active and nobody called for %g s", idle_exit_s)
-            await scheduler.shut_down()
+            await shutdown.in_order()

@@ -7,7 +7,7 @@ cannot both be right.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stager import wire
@@ -20,11 +20,10 @@ from stager.planning.plan import Plan
 from stager.runtime.credentials import CredentialBook
 from stager.scheduler import events as ev
 from stager.scheduler.amendment import changes_of, conflicts_of, with_known_shells
-from stager.scheduler.commands import RunOutcome
-from stager.scheduler.machine import Machine
+from stager.scheduler.commands import Command, RunOutcome
 from stager.scheduler.state import RunEntry
 from stager.scheduler.states import RunState
-from stager.service.archive import Archive
+from stager.service.known_runs import KnownRuns
 
 NAME_LENGTH_MAX = 40
 CONFLICTS_SHOWN = 5
@@ -48,13 +47,10 @@ OWNER = Sender()
 
 
 class RunService:
-    def __init__(
-        self, machine: Machine, records: RunRecords, book: CredentialBook, put: Put, tenants: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, runs: KnownRuns, records: RunRecords, book: CredentialBook, put: Put, tenants: dict[str, str] | None = None) -> None:
         """`tenants`: whose run is whose, for those who resolve origins on other threads; added to here."""
-        self.machine, self.records, self.book, self.put = machine, records, book, put
+        self.runs, self.records, self.book, self.put = runs, records, book, put
         self.tenants = {} if tenants is None else tenants
-        self.archive = Archive(records)
         # Taken, but the Machine has not seen it yet.
         self.accepted: dict[str, Workflow] = {}
         # Of active runs, so that each is worked out once.
@@ -120,7 +116,13 @@ class RunService:
     def _is_taken(self, record: RunRecord) -> bool:
         """False after a crash between the record and the journal."""
         ended = record.summary is not None or record.removed
-        return ended or record.run in self.machine.state.runs or record.run in self.accepted
+        return ended or record.run in self.runs.state.runs or record.run in self.accepted
+
+    def saw(self, events: Sequence[ev.Event], commands: Sequence[Command]) -> None:
+        """Of each batch: what the Machine has by now."""
+        for event in events:
+            if type(event) is ev.RunSubmitted:
+                self.took(event.run)
 
     def took(self, run: str) -> None:
         """The Machine has it."""
@@ -129,7 +131,7 @@ class RunService:
     def _check_space(self, workflow: Workflow, plan: Plan, advice: str) -> None:
         """An engine runs its jobs in an order of its own: of its calls one that finds no room is refused by itself."""
         for node_id in sorted({job.node for job in plan.jobs}):
-            node = self.machine.state.nodes.get(node_id)
+            node = self.runs.state.nodes.get(node_id)
             if node is None:
                 raise InvalidInput(f"the plan places jobs on {node_id!r}, which is no node here; plan again", subject=node_id)
             if plan.smallest_node_bytes > node.capacity_bytes and not workflow.engine:
@@ -139,7 +141,7 @@ class RunService:
     def _check_destinations(self, workflow: Workflow, run: str = "", tenant: str = "") -> None:
         """Two runs that write to one place would take turns to destroy each other's work."""
         mine = {place: lfn for lfn, place in final_places(workflow)}
-        others = {other: self.machine.state.runs[other].workflow for other in self.machine.state.active} | self.accepted
+        others = {other: self.runs.state.runs[other].workflow for other in self.runs.state.active} | self.accepted
         self.finals = {other: self.finals.get(other) or [place for _, place in final_places(theirs)] for other, theirs in others.items()}
         for other, theirs in self.finals.items():
             shared = sorted(overlaps(mine, theirs)) if other != run else []
@@ -153,26 +155,9 @@ class RunService:
                 advice = f"wait for it (stager wait {other}), cancel it, or write elsewhere" if theirs_too else "write elsewhere"
                 raise Refused(f"{text}{more}; {advice}", code="destination_shared", subject=other if theirs_too else mine[own])
 
-    def known(self, run: str) -> RunEntry:
-        """Raises InvalidInput if there is no such run."""
-        entry = self.machine.state.runs.get(run)
-        if entry is None:
-            raise self.archive.folded(run)
-        return entry
-
-    def is_folded(self, run: str) -> bool:
-        """It is over, and only the archive tells of it."""
-        return run not in self.machine.state.runs and self.archive.find(run) is not None
-
-    def needs(self, run: str) -> wire.RunNeeds:
-        workflow = self.known(run).workflow
-        names = sorted({name for job in workflow.jobs.values() for name in job.env_pass})
-        origins = [wire.builtins_of(origin) for origin in workflow.origins.values()]
-        return wire.RunNeeds(run=run, origins=origins, env_pass=names)
-
     def resume(self, run: str, request: wire.ResumeRequest, on_durable: Callable[[], None]) -> list[str]:
         """What differs from now on, where the request brings another definition of a run that has ended."""
-        entry = self.known(run)
+        entry = self.runs.known(run)
         if entry.outcome is RunOutcome.SUCCEEDED:
             # After a crash a run goes on by itself, so it may have ended before anybody asked for it.
             on_durable()
@@ -195,8 +180,8 @@ class RunService:
         if request.workflow is None or request.plan is None or entry.state is not RunState.FINISHED or entry.is_engines:
             return plain
         workflow = with_known_shells(entry.workflow, request.workflow)
-        notes = changes_of(self.machine.state, entry, workflow)
-        conflicts = conflicts_of(self.machine.state, entry, workflow)
+        notes = changes_of(self.runs.state, entry, workflow)
+        conflicts = conflicts_of(self.runs.state, entry, workflow)
         if conflicts:
             more = f"\n  and {len(conflicts) - CONFLICTS_SHOWN} more" if len(conflicts) > CONFLICTS_SHOWN else ""
             listed = "\n  ".join(conflicts[:CONFLICTS_SHOWN]) + more
@@ -210,7 +195,7 @@ class RunService:
 
     def end(self, run: str, event: type, on_durable: Callable[[], None], by: str = ev.BY_REQUEST) -> None:
         """Drain, stop or cancel. Of a run that has ended only a cancel of a resumable one means anything."""
-        entry = self.known(run)
+        entry = self.runs.known(run)
         resumable = entry.state is RunState.FINISHED and entry.outcome not in OVER
         if entry.state is RunState.FINISHED and not (event is ev.RunCancelled and resumable):
             ended_as = entry.outcome.value if entry.outcome else "over"

@@ -1,20 +1,24 @@
 """What somebody needs to look into the sandbox that a failed job left: where it is, its environment, its inputs as they were linked.
 
-May know: the scheduler, the node. One rule: it is a look; the inputs are those that are on the node now, and no lease keeps them there.
+May know: the Machine's state (read only), the kept sandboxes, the node. One rule: it is a look; the inputs are those that are on the node
+now, and no lease keeps them there.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable
 from dataclasses import replace
 
 from stager import wire
+from stager.adapters.ionode import IoNode
 from stager.model.errors import InvalidInput, Refused, StagerError
 from stager.scheduler.state import State
 from stager.scheduler.states import CopyState, JobState
-from stager.service.app import NODE_ID, Scheduler
-from stager.worker import AttemptSpec, InputAccess, Kept
+from stager.service.inquiry import Inquiry
+from stager.service.known_runs import KnownRuns
+from stager.worker import AttemptSpec, InputAccess, Kept, KeptSandboxes
 from stager.worker.environment import job_environment
 from stager.worker.place import read_json
 from stager.worker.spec import SCRATCH
@@ -22,87 +26,106 @@ from stager.worker.spec import SCRATCH
 LOOKS = itertools.count(1)
 
 
-async def sandbox_of(scheduler: Scheduler, run: str, job: str) -> wire.Sandbox:
-    """Raises InvalidInput for what is not there, Refused where no sandbox is kept, with the reason."""
-    found = scheduler.kept_sandboxes.kept.get((run, job))
-    # A resume may have dropped the job, and the sandbox may go at any time.
-    entry = await scheduler.ask(lambda: scheduler.run_service.known(run).workflow.jobs.get(job))
-    said = read_json(found.place.attempt) if found is not None else None
-    if found is None or entry is None or said is None:
-        raise await scheduler.ask(lambda: none_kept(scheduler, run, job))
-    spec = AttemptSpec.from_json(said)
-    spec = replace(spec, env=dict(entry.env))
-    links = {each.path: each.file_id for each in spec.inputs if each.access is InputAccess.LINK}
-    held = await scheduler.ask(lambda: held_now(scheduler.machine.state, set(links.values())))
-    mounts = await linked(scheduler, found, {path: (file, held[file]) for path, file in links.items() if file in held})
-    missing = [path for path, file in links.items() if file not in held] + [each.path for each in spec.direct]
-    # A job that ended well has lost it before its outputs were looked for.
-    try:
-        os.mkdir(f"{found.place.sandbox}/{SCRATCH}", 0o700)
-    except FileExistsError:
-        pass
-    except FileNotFoundError:
-        raise await scheduler.ask(lambda: none_kept(scheduler, run, job)) from None
-    fault = (read_json(found.place.outcome) or {}).get("fault") or {}
-    declared = {name for name, _ in entry.env}
-    return wire.Sandbox(
-        run=run,
-        job=job,
-        number=found.number,
-        directory=found.place.sandbox,
-        lock=found.place.lock,
-        program=scheduler.node.settings.program,
-        command=[*entry.argv] or [entry.shell],
-        env=job_environment(spec, found.place.sandbox, {}),
-        env_pass=[name for name in entry.env_pass if name not in declared],
-        mounts=mounts,
-        missing=missing,
-        ended=str(fault.get("message") or ""),
-    )
+class Furnishing:
+    """By the node. `epoch`: of the scheduler that asks."""
+
+    def __init__(self, client: IoNode, node: str, epoch: int) -> None:
+        self.client, self.node, self.epoch = client, node, epoch
+
+    def held_now(self, state: State, files: set[str]) -> dict[str, str]:
+        """The generation of each that is on the node; what it is was checked when it came there, as at its first."""
+        found = {}
+        for file_id in files:
+            copy = state.files[file_id].copies.get(self.node) if file_id in state.files else None
+            if copy is not None and copy.state is CopyState.PRESENT:
+                found[file_id] = copy.generation
+        return found
+
+    async def linked(self, kept: Kept, files: dict[str, tuple[str, str]]) -> list[wire.Mount]:
+        """As the job had them: the node says where they are while it furnishes a sandbox that is dropped again."""
+        if not files:
+            return []
+        look = f"look-{self.epoch}-{next(LOOKS)}"
+        directory = f"{kept.place.directory}/{look}"
+        inputs = [{"file_id": file, "generation": held, "path": path, "access": "link"} for path, (file, held) in files.items()]
+        try:
+            staged = await self.client.stage_in(look, {"sandbox_dir": directory, "inputs": inputs, "direct": [], "reservation": None})
+        finally:
+            await self.client.release(look, {"sandbox_dir": directory, "remove_sandbox": True, "reservation_id": None})
+        return [
+            wire.Mount(source=each.source, target=kept.place.sandbox + each.target.removeprefix(directory), directory=each.directory)
+            for each in staged.mounts
+        ]
 
 
-def none_kept(scheduler: Scheduler, run: str, job: str) -> StagerError:
-    """On the driving thread."""
-    entry = scheduler.run_service.known(run)
-    if job not in entry.jobs:
-        return InvalidInput(f"run {run} has no job {job!r}; `stager jobs {run}` lists them", code="not_found", subject=job)
-    state, why = entry.jobs[job].state, scheduler.kept_sandboxes.gone.get((run, job), "")
-    if scheduler.tenancy.of_run(run):
-        why = "it is a tenant's, and nobody gets a shell on the machine of a service"
-    elif state is JobState.RUNNING:
-        why = "it runs; its sandbox is its own until it has failed"
-    elif state is JobState.DONE:
-        why = "it has succeeded, and what it made was taken"
-    elif scheduler.kept_sandboxes.bytes_max == 0:
-        why = "STAGER_KEEP_FAILED is 0"
-    elif not why:
-        why = "it has not failed, or did before its program began, or `stager gc` took it"
-    text = f"no sandbox of job {job!r} of run {run} is kept: {why}; `stager logs {run} {job}` shows what it printed"
-    return Refused(text, code="no_sandbox", subject=job)
+class Sandboxes:
+    """On the event loop's thread. `program`: it enters a sandbox."""
 
+    def __init__(
+        self,
+        inquiry: Inquiry,
+        runs: KnownRuns,
+        kept_sandboxes: KeptSandboxes,
+        furnishing: Furnishing,
+        program: str,
+        is_a_tenants: Callable[[str], bool],
+    ) -> None:
+        self.inquiry, self.runs, self.kept_sandboxes = inquiry, runs, kept_sandboxes
+        self.furnishing, self.program, self.is_a_tenants = furnishing, program, is_a_tenants
 
-def held_now(state: State, files: set[str]) -> dict[str, str]:
-    """The generation of each that is on the node; what it is was checked when it came there, as at its first."""
-    found = {}
-    for file_id in files:
-        copy = state.files[file_id].copies.get(NODE_ID) if file_id in state.files else None
-        if copy is not None and copy.state is CopyState.PRESENT:
-            found[file_id] = copy.generation
-    return found
+    async def of(self, run: str, job: str) -> wire.Sandbox:
+        """Raises InvalidInput for what is not there, Refused where no sandbox is kept, with the reason."""
+        found = self.kept_sandboxes.kept.get((run, job))
+        # A resume may have dropped the job, and the sandbox may go at any time.
+        entry = await self.inquiry.ask(lambda: self.runs.known(run).workflow.jobs.get(job))
+        said = read_json(found.place.attempt) if found is not None else None
+        if found is None or entry is None or said is None:
+            raise await self.inquiry.ask(lambda: self._none_kept(run, job))
+        spec = AttemptSpec.from_json(said)
+        spec = replace(spec, env=dict(entry.env))
+        links = {each.path: each.file_id for each in spec.inputs if each.access is InputAccess.LINK}
+        held = await self.inquiry.ask(lambda: self.furnishing.held_now(self.runs.state, set(links.values())))
+        mounts = await self.furnishing.linked(found, {path: (file, held[file]) for path, file in links.items() if file in held})
+        missing = [path for path, file in links.items() if file not in held] + [each.path for each in spec.direct]
+        # A job that ended well has lost it before its outputs were looked for.
+        try:
+            os.mkdir(f"{found.place.sandbox}/{SCRATCH}", 0o700)
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            raise await self.inquiry.ask(lambda: self._none_kept(run, job)) from None
+        fault = (read_json(found.place.outcome) or {}).get("fault") or {}
+        declared = {name for name, _ in entry.env}
+        return wire.Sandbox(
+            run=run,
+            job=job,
+            number=found.number,
+            directory=found.place.sandbox,
+            lock=found.place.lock,
+            program=self.program,
+            command=[*entry.argv] or [entry.shell],
+            env=job_environment(spec, found.place.sandbox, {}),
+            env_pass=[name for name in entry.env_pass if name not in declared],
+            mounts=mounts,
+            missing=missing,
+            ended=str(fault.get("message") or ""),
+        )
 
-
-async def linked(scheduler: Scheduler, kept: Kept, files: dict[str, tuple[str, str]]) -> list[wire.Mount]:
-    """As the job had them: the node says where they are while it furnishes a sandbox that is dropped again."""
-    if not files:
-        return []
-    look, client = f"look-{scheduler.epoch}-{next(LOOKS)}", scheduler.node.client
-    directory = f"{kept.place.directory}/{look}"
-    inputs = [{"file_id": file, "generation": held, "path": path, "access": "link"} for path, (file, held) in files.items()]
-    try:
-        staged = await client.stage_in(look, {"sandbox_dir": directory, "inputs": inputs, "direct": [], "reservation": None})
-    finally:
-        await client.release(look, {"sandbox_dir": directory, "remove_sandbox": True, "reservation_id": None})
-    return [
-        wire.Mount(source=each.source, target=kept.place.sandbox + each.target.removeprefix(directory), directory=each.directory)
-        for each in staged.mounts
-    ]
+    def _none_kept(self, run: str, job: str) -> StagerError:
+        """On the driving thread."""
+        entry = self.runs.known(run)
+        if job not in entry.jobs:
+            return InvalidInput(f"run {run} has no job {job!r}; `stager jobs {run}` lists them", code="not_found", subject=job)
+        state, why = entry.jobs[job].state, self.kept_sandboxes.gone.get((run, job), "")
+        if self.is_a_tenants(run):
+            why = "it is a tenant's, and nobody gets a shell on the machine of a service"
+        elif state is JobState.RUNNING:
+            why = "it runs; its sandbox is its own until it has failed"
+        elif state is JobState.DONE:
+            why = "it has succeeded, and what it made was taken"
+        elif self.kept_sandboxes.bytes_max == 0:
+            why = "STAGER_KEEP_FAILED is 0"
+        elif not why:
+            why = "it has not failed, or did before its program began, or `stager gc` took it"
+        text = f"no sandbox of job {job!r} of run {run} is kept: {why}; `stager logs {run} {job}` shows what it printed"
+        return Refused(text, code="no_sandbox", subject=job)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from stager.model.errors import STATE_DIR_GONE_CODE, Refused
 from stager.model.units import format_duration
-from stager.service.app import Scheduler
+from stager.service.state_dir import StateDir
 
 log = logging.getLogger(__name__)
 LOOK_S = 1.0
@@ -19,19 +21,29 @@ LOOK_S = 1.0
 CLOCK_TOLD_S = 60.0
 
 
-async def watch(scheduler: Scheduler) -> None:
-    """For ever. Raises Refused when the state directory is not the one any more that this scheduler holds."""
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The state directory that a scheduler holds, and which file its lock was then."""
+
+    state_dir: StateDir
+    held_lock: tuple[int, int] | None
+
+
+async def watch(holding: Holding, ahead_s: Callable[[], float]) -> None:
+    """For ever. Raises Refused when the state directory is not the one any more that this scheduler holds. `ahead_s`: so far is the
+    scheduler's clock ahead of the wall clock.
+    """
     told_s, told_of_look = 0.0, ""
     while True:
-        told_s = tell_clock(scheduler.clock.ahead_s(), told_s)
+        told_s = tell_clock(ahead_s(), told_s)
         await asyncio.sleep(LOOK_S)
-        told_of_look = look(scheduler, told_of_look)
+        told_of_look = look(holding, told_of_look)
 
 
-def look(scheduler: Scheduler, told: str) -> str:
+def look(holding: Holding, told: str) -> str:
     """Raises as `watch`. Why the look itself failed, which is told once: a disk that fails is not a directory that is gone."""
     try:
-        gone = gone_of(scheduler)
+        gone = gone_of(holding)
     except OSError as problem:
         if str(problem) != told:
             log.warning("whether the state directory is still there cannot be told: %s", problem)
@@ -41,17 +53,17 @@ def look(scheduler: Scheduler, told: str) -> str:
     return ""
 
 
-def state_dir_gone(scheduler: Scheduler) -> Refused | None:
+def state_dir_gone(holding: Holding) -> Refused | None:
     """None also where that cannot be told."""
     with contextlib.suppress(OSError):
-        return gone_of(scheduler)
+        return gone_of(holding)
     return None
 
 
-def gone_of(scheduler: Scheduler) -> Refused | None:
+def gone_of(holding: Holding) -> Refused | None:
     """None while it is the one that this scheduler holds. Raises OSError."""
-    state_dir = scheduler.state_dir
-    if state_dir.lock_file() == scheduler.held_lock:
+    state_dir = holding.state_dir
+    if state_dir.lock_file() == holding.held_lock:
         return None
     text = f"the state directory {state_dir.root} was removed or replaced while its scheduler was running"
     text += "; the scheduler, its I/O node and its jobs end, and what was not durable by then is lost"

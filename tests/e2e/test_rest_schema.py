@@ -12,7 +12,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 
-from stager.service.queries import WAIT_S_MAX
+from stager.service.following import WAIT_S_MAX
 from stager.service.rest.openapi import EVERYWHERE
 from tests.e2e.serve_rig import Service, call, small
 from tests.testbed.places import PROJECT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -31,9 +30,9 @@ from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
-from stager.service import app
-from stager.service.settings import read_settings
+from stager.service import replaying
 from stager.service.state_dir import StateDir
+from stager.service.stores import open_stores
 from stager.worker.place import Place, write_json
 from tests.e2e.service_rig import CAPACITY_BYTES, Rig
 from tests.testbed.ionode import IoNode
@@ -347,16 +346,12 @@ def test_epochs_grow_even_if_the_journal_is_taken_away(rig: Rig) -> None:
     assert rig.finished(client, run) == "succeeded"
 
 
-def replayed_here(rig: Rig) -> app.Scheduler:
-    """A scheduler in this process, as far as its replay."""
-    scheduler = app.Scheduler(
-        read_settings(state_dir=rig.stager.state_dir, capacity_bytes=CAPACITY_BYTES, cores=2), asyncio.new_event_loop()
-    )
-    scheduler.replay()
-    for store in (scheduler.journal, scheduler.records, scheduler.profiles):
-        store.close()
-    scheduler.loop.close()
-    return scheduler
+def replayed_here(rig: Rig) -> replaying.Replayed:
+    """What a scheduler in this process finds."""
+    stores = open_stores(StateDir(rig.stager.state_dir))
+    found = replaying.replayed(stores, Limits(cores=2))
+    stores.close()
+    return found
 
 
 def test_a_long_journal_of_runs_that_are_over_is_folded_away(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,7 +362,7 @@ def test_a_long_journal_of_runs_that_are_over_is_folded_away(rig: Rig, monkeypat
     before = (client.run(run).summary(), client.run(run).ledger(lfn="all"))
     client.shutdown()
     rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to end")
-    monkeypatch.setattr(app, "FOLD_OVER_BATCHES", 3)
+    monkeypatch.setattr(replaying, "FOLD_OVER_BATCHES", 3)
     scheduler = replayed_here(rig)
     assert scheduler.machine.state.runs == {} and journaled(rig, ev.RunSubmitted) == []
     client = rig.client()
@@ -387,12 +382,6 @@ def test_a_journal_with_a_run_that_could_be_resumed_is_never_folded(rig: Rig, mo
     assert rig.finished(client, run) == "interrupted"
     client.shutdown()
     rig.until(lambda: rig.stager.scheduler_pid() is None, "the scheduler to end")
-    monkeypatch.setattr(app, "FOLD_OVER_BATCHES", 3)
-    scheduler = app.Scheduler(
-        read_settings(state_dir=rig.stager.state_dir, capacity_bytes=CAPACITY_BYTES, cores=2), asyncio.new_event_loop()
-    )
-    scheduler.replay()
-    for store in (scheduler.journal, scheduler.records, scheduler.profiles):
-        store.close()
-    scheduler.loop.close()
+    monkeypatch.setattr(replaying, "FOLD_OVER_BATCHES", 3)
+    scheduler = replayed_here(rig)
     assert list(scheduler.machine.state.runs) == [run]

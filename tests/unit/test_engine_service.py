@@ -26,7 +26,11 @@ from stager.runtime.credentials import CredentialBook
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
-from stager.service.engine_service import EngineService
+from stager.service.commands import Commits
+from stager.service.engine_calls import CallStates, StagedCalls
+from stager.service.engine_service import EngineService, Rights
+from stager.service.known_runs import KnownRuns
+from stager.service.lifetime import Lifetime
 from stager.service.run_service import RunService
 from stager.worker import Called, Place
 from stager.worker.place import read_json, write_json
@@ -47,17 +51,18 @@ class Small:
 
     def __init__(self, place: Path) -> None:
         self.machine, self.place, self.now, self.brought = Machine(Policy(), LIMITS), place, 0.0, 0
-        self.ready, self.ended, self.changed = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.loop = asyncio.get_running_loop()
-        self.inbox = SimpleNamespace(put=self.put)
+        self.lifetime, self.changed = Lifetime(0.0), asyncio.Event()
+        self.ended = self.lifetime.ended
         self.started: dict[str, cmd.StartAttempt] = {}
         called = Called(SimpleNamespace(state_dir=place), lambda: None)  # type: ignore[arg-type]
-        self.executor = SimpleNamespace(engine=SimpleNamespace(called=called))
-        self.outstanding = SimpleNamespace(workflows={}, attempts=self.started)
+        self.outstanding: Any = SimpleNamespace(workflows={}, attempts=self.started)
+        self.staged_calls = StagedCalls(self.outstanding, called)
         self.book = CredentialBook(lambda run, origin: {}, lambda run, origin: False)
-        self.run_service = RunService(self.machine, RunRecords(place / "runs.sqlite"), self.book, self.put)
+        records = RunRecords(place / "runs.sqlite")
+        self.runs = KnownRuns(self.machine, records)
+        self.run_service = RunService(self.runs, records, self.book, self.put)
         self.before_asking: Callable[[], None] = lambda: None
-        self.ready.set()
+        self.lifetime.ready.set()
         self.put(ev.PolicySet(at=0.0, policy=Policy(), limits=LIMITS))
         node = {"node": "node0", "incarnation": "i", "capacity_bytes": CAPACITY, "can_link": True}
         self.put(ev.NodeReported(at=0.0, replicas=(), transfers=(), **node))
@@ -80,8 +85,11 @@ class Small:
         )
         self.put(ev.AttemptEnded(at=0.0, run=start.run, job=start.job, attempt=attempt, outcome=outcome, outputs=tuple(made)))
 
-    def clock(self) -> float:
-        return self.now
+    def engine_service(self, rights: Rights | None = None) -> EngineService:
+        asked: Any = self
+        commits = Commits(asked, self.lifetime)
+        calls = CallStates(self.runs, lambda: self.now)
+        return EngineService(asked, asked, self.lifetime, commits, calls, self.staged_calls, self.run_service, self.put, rights)
 
     async def ask(self, question: Callable[[], Any]) -> Any:
         self.before_asking()
@@ -118,7 +126,7 @@ def states(small: Small, run: str) -> list[str]:
 
 def test_a_call_is_staged_finished_and_done_and_what_is_said_again_changes_nothing(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        engine_service = EngineService(small)
+        engine_service = small.engine_service()
         assert (await engine_service.call(run, "one", "try-1")).state is wire.CallState.WAITING
         with pytest.raises(Refused, match="not staged"):
             await engine_service.finish(run, "one", "try-1", 0.0)
@@ -143,7 +151,7 @@ def test_a_call_is_staged_finished_and_done_and_what_is_said_again_changes_nothi
 
 def test_open_calls_are_told_page_by_page_whether_staged_or_waiting(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        engine_service = EngineService(small)
+        engine_service = small.engine_service()
         assert await engine_service.open_calls(run) == []
         await engine_service.call(run, "two", "lost")
         await engine_service.call(run, "one", "try-1")
@@ -165,7 +173,7 @@ def test_open_calls_are_told_page_by_page_whether_staged_or_waiting(tmp_path: Pa
 
 def test_a_newer_call_takes_the_place_of_a_lost_one_which_is_told_so(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        engine_service = EngineService(small)
+        engine_service = small.engine_service()
         await engine_service.call(run, "one", "try-1")
         small.stage("one")
         await engine_service.call(run, "one", "try-2")
@@ -181,7 +189,7 @@ def test_a_newer_call_takes_the_place_of_a_lost_one_which_is_told_so(tmp_path: P
 
 def test_a_run_takes_no_calls_while_a_person_ends_it_and_each_wrong_word_is_named(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        engine_service = EngineService(small)
+        engine_service = small.engine_service()
         for wrong, code in (("", "invalid_input"), ("x" * 201, "invalid_input"), ("a\nb", "invalid_input")):
             with pytest.raises(InvalidInput) as caught:
                 await engine_service.call(run, "one", wrong)
@@ -209,7 +217,7 @@ def test_what_we_run_ourselves_nobody_calls(tmp_path: Path) -> None:
 
     async def play(small: Small, run: str) -> None:
         with pytest.raises(InvalidInput, match="run by stager itself"):
-            await EngineService(small).call(run, "one", "try-1")
+            await small.engine_service().call(run, "one", "try-1")
 
     played(tmp_path, play, ours)
 
@@ -224,7 +232,7 @@ def test_rights_are_asked_for_again_only_where_a_call_makes_an_ended_run_go_on(t
         return wire.Credentials({"lab": {"kind": "new"}}, {})
 
     async def play(small: Small, run: str) -> None:
-        engine_service = EngineService(small, rights)
+        engine_service = small.engine_service(rights)
         await engine_service.call(run, "one", "try-1")
         await engine_service.fail(run, "one", "try-1", "exit code 7")
         await engine_service.end_run(run, ev.EngineOutcome.FAILED, "so it says")
@@ -246,7 +254,7 @@ def test_rights_are_asked_for_again_only_where_a_call_makes_an_ended_run_go_on(t
 
 def test_what_comes_while_an_attempt_ends_is_not_taken_for_a_call_that_was_never_staged(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        engine_service = EngineService(small)
+        engine_service = small.engine_service()
         await engine_service.call(run, "one", "try-1")
         attempt = small.stage("one")
         looks = iter((lambda: None, lambda: small.end(attempt, ev.Outcome.OK)))
@@ -264,7 +272,7 @@ def test_what_comes_while_an_attempt_ends_is_not_taken_for_a_call_that_was_never
 
 def test_a_run_that_ends_between_the_question_and_the_call_is_asked_for_again(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        engine_service = EngineService(small)
+        engine_service = small.engine_service()
         questions = iter((lambda: None, lambda: small.put(ev.EngineRunEnded(at=0.0, run=run, outcome=ev.EngineOutcome.FAILED))))
         small.before_asking = lambda: next(questions, lambda: None)()
         with pytest.raises(Transient, match="ended just now"):
@@ -276,7 +284,7 @@ def test_a_run_that_ends_between_the_question_and_the_call_is_asked_for_again(tm
 
 def test_a_file_is_told_of_by_its_standing_and_its_nodes(tmp_path: Path) -> None:
     async def play(small: Small, run: str) -> None:
-        engine_service = EngineService(small)
+        engine_service = small.engine_service()
         assert (await engine_service.where(run, "one")).standing == "not_made"
         await engine_service.call(run, "one", "try-1")
         small.end(small.stage("one"), ev.Outcome.OK)

@@ -15,10 +15,11 @@ from stager import wire
 from stager.adapters.run_records import RunRecord
 from stager.model.tenants import Scope
 from stager.service.engine_service import EngineService
-from stager.service.rest.callers import Caller
-from stager.service.rest.engines import engines_router
+from stager.service.lifetime import Lifetime
+from stager.service.rest.callers import Caller, run_of
+from stager.service.rest.engines import calls_router, rights_of_tenants
 from stager.service.rest.limits import READING_EACH_MAX, READING_MAX, Limiter, Waits
-from stager.service.rest.runs import runs_router
+from stager.service.rest.runs import Resumption, controls_router
 from stager.service.threads import Threads
 
 ASKED = 6
@@ -45,20 +46,20 @@ class Slow:
     submission = engine_submission = resumption
 
 
-def scheduler() -> Any:
-    record = RunRecord("w-1", "k", "w", "", 0.0, 1, tenant="alice")
-    ready = asyncio.Event()
+class Known:
+    """One run of alice's, for whoever asks."""
 
-    async def ask(question: Any) -> Any:
-        return question()
+    def __init__(self) -> None:
+        self.lifetime = Lifetime(0.0)
 
-    return types.SimpleNamespace(
-        ask=ask,
-        ready=ready,
-        records=types.SimpleNamespace(get=lambda run: record),
-        run_service=types.SimpleNamespace(known=lambda run: types.SimpleNamespace(workflow=None)),
-        tenancy=types.SimpleNamespace(of_run=lambda run: "alice"),
-    )
+    async def record(self, run: str) -> RunRecord:
+        return RunRecord("w-1", "k", "w", "", 0.0, 1, tenant="alice")
+
+    async def entry(self, run: str) -> Any:
+        return types.SimpleNamespace(workflow=None)
+
+    def of_run(self, run: str) -> str:
+        return "alice"
 
 
 @pytest.mark.parametrize("path", ["/runs/w-1/resume", "/runs/w-1/jobs/j/calls"])
@@ -71,10 +72,15 @@ def test_rights_are_looked_up_for_a_few_at_a_time(path: str, monkeypatch: pytest
     monkeypatch.setattr(EngineService, "call", call)
 
     async def play() -> int:
-        submissions, limiter, app, known = Slow(), Limiter(), FastAPI(), scheduler()
-        known.ready.set()
-        app.include_router(runs_router(known, submissions, limiter, Waits(9)))  # type: ignore[arg-type]
-        app.include_router(engines_router(known, submissions, limiter, Waits(9)))  # type: ignore[arg-type]
+        submissions, limiter, app = Slow(), Limiter(), FastAPI()
+        known: Any = Known()
+        known.lifetime.ready.set()
+        own, nobody = run_of(known), types.SimpleNamespace()
+        resumption = Resumption(known, nobody, known.lifetime, submissions, limiter)  # type: ignore[arg-type]
+        app.include_router(controls_router(own, nobody, nobody, resumption))  # type: ignore[arg-type]
+        rights = rights_of_tenants(known, submissions, limiter)  # type: ignore[arg-type]
+        engines = EngineService(*[nobody] * 8, rights)  # type: ignore[arg-type]
+        app.include_router(calls_router(own, engines, known.lifetime, Waits(9)))
 
         @app.middleware("http")
         async def let_in(request: Request, go_on: Any) -> Any:

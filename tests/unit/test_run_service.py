@@ -20,6 +20,7 @@ from stager.planning.policy import Limits, Policy
 from stager.runtime.credentials import CredentialBook
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
+from stager.service.known_runs import KnownRuns
 from stager.service.run_service import OWNER, RunService, Sender
 
 LIMITS = Limits(cores=2)
@@ -44,8 +45,8 @@ class Bench:
             ev.NodeReported(at=0.0, node="node0", incarnation="i", capacity_bytes=CAPACITY, can_link=True, replicas=(), transfers=())
         )
         self.machine, self.slow = machine, slow
-        book = CredentialBook(lambda run, origin: {}, lambda run, origin: False)
-        self.run_service = RunService(machine, RunRecords(place / "runs.sqlite"), book, self.put)
+        book, records = CredentialBook(lambda run, origin: {}, lambda run, origin: False), RunRecords(place / "runs.sqlite")
+        self.run_service = RunService(KnownRuns(machine, records), records, book, self.put)
 
     def put(self, event: ev.Event, *_: object) -> None:
         if not self.slow:
@@ -150,7 +151,8 @@ def test_a_submit_is_once_for_each_sender_also_when_its_run_was_folded_away(tmp_
     run_service.run_service.records.finish(run, "succeeded", 2.0, 1, "{}", b"[]")
     later = Bench.__new__(Bench)
     later.machine, later.slow = Machine(Policy(), LIMITS), False
-    later.run_service = RunService(later.machine, run_service.run_service.records, run_service.run_service.book, later.put)
+    records = run_service.run_service.records
+    later.run_service = RunService(KnownRuns(later.machine, records), records, run_service.run_service.book, later.put)
     assert later.run_service.submit(request, 3.0, lambda: None, alice) == run, "the journal no longer knows it, and it is not made again"
     assert later.machine.state.runs == {}
 

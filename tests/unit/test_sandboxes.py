@@ -14,12 +14,12 @@ import pytest
 from stager.model.errors import InvalidInput, Refused
 from stager.model.workflow import Job, Workflow
 from stager.scheduler.states import JobState
-from stager.service.sandboxes import sandbox_of
+from stager.service.sandboxes import Furnishing, Sandboxes
 from stager.worker import AttemptResult, AttemptSpec, KeptSandboxes, Outcome, Place
 from stager.worker.place import publish_json, write_json
 
 
-def scheduler(tmp_path: Path, *jobs: str) -> Any:
+def sandboxes(tmp_path: Path, *jobs: str) -> Sandboxes:
     """Of a run `r` with these jobs, whose job `b` left its sandbox."""
     place = Place.of(tmp_path, "b-1")
     Path(place.sandbox).mkdir(parents=True)
@@ -36,22 +36,20 @@ def scheduler(tmp_path: Path, *jobs: str) -> Any:
     async def ask(question: Callable[[], Any]) -> Any:
         return question()
 
-    return SimpleNamespace(
-        ask=ask,
-        kept_sandboxes=kept_sandboxes,
-        run_service=SimpleNamespace(known=lambda run: entry),
-        tenancy=SimpleNamespace(of_run=lambda run: ""),
-    )
+    inquiry: Any = SimpleNamespace(ask=ask)
+    runs: Any = SimpleNamespace(known=lambda run: entry, state=SimpleNamespace(files={}))
+    nobody: Any = None
+    return Sandboxes(inquiry, runs, kept_sandboxes, Furnishing(nobody, "node0", 1), "", lambda run: False)
 
 
 def test_a_job_that_a_resume_dropped_is_no_job_of_the_run(tmp_path: Path) -> None:
     """It ended in a KeyError: its sandbox was still kept."""
     with pytest.raises(InvalidInput, match="run r has no job 'b'"):
-        asyncio.run(sandbox_of(scheduler(tmp_path, "renamed"), "r", "b"))
+        asyncio.run(sandboxes(tmp_path, "renamed").of("r", "b"))
 
 
 def test_a_sandbox_that_goes_meanwhile_is_not_kept(tmp_path: Path) -> None:
-    known = scheduler(tmp_path, "b")
+    known = sandboxes(tmp_path, "b")
     shutil.rmtree(known.kept_sandboxes.kept["r", "b"].place.directory)
     with pytest.raises(Refused, match="no sandbox of job 'b' of run r is kept"):
-        asyncio.run(sandbox_of(known, "r", "b"))
+        asyncio.run(known.of("r", "b"))

@@ -9,14 +9,21 @@ from typing import Any
 from fastapi.routing import APIRoute
 
 from stager.service.api.housekeeping import housekeeping_router
-from stager.service.api.inspect import inspect_router
+from stager.service.api.inspect import inspect_router, parts_router, sandbox_router, timelines_router
 from stager.service.api.runs import runs_router
 from tests.testbed.places import PROJECT
 
 
 def served() -> set[tuple[str, str]]:
     nobody: Any = None
-    routers = (housekeeping_router(nobody), runs_router(nobody), inspect_router(nobody))
+    routers = (
+        housekeeping_router(nobody, nobody, nobody, nobody),
+        runs_router(nobody, nobody, nobody, nobody, nobody),
+        inspect_router(nobody, nobody),
+        parts_router(nobody, nobody),
+        timelines_router(nobody, nobody, nobody),
+        sandbox_router(nobody, nobody),
+    )
     routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
     return {(method, f"/v1{route.path}".replace("{run}", "RUN")) for route in routes for method in route.methods}
 

@@ -44,8 +44,8 @@ def test_a_key_that_is_issued_while_others_are_looked_after_stays(tmp_path: Path
         with ThreadPoolExecutor(1) as threads:
             asyncio.get_running_loop().set_default_executor(threads)
             threads.submit(issued.wait, 60)
-            scheduler = SimpleNamespace(issuer=issuer, tenancy=SimpleNamespace(now=dict))
-            looking = asyncio.create_task(look_after_keys(scheduler, Tokens(issue)))  # type: ignore[arg-type]
+            tenancy = SimpleNamespace(now=dict)
+            looking = asyncio.create_task(look_after_keys(issuer, tenancy, Tokens(issue)))  # type: ignore[arg-type]
             while (held / "gone").exists() or not issued.is_set():
                 await asyncio.sleep(0.01)
             looking.cancel()

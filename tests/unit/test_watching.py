@@ -6,25 +6,24 @@ import errno
 import logging
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from stager.model.errors import Refused
 from stager.service.state_dir import StateDir
-from stager.service.watching import look, state_dir_gone
+from stager.service.watching import Holding, look, state_dir_gone
 
 
 @pytest.fixture
-def scheduler(tmp_path: Path) -> Any:
+def scheduler(tmp_path: Path) -> Holding:
     state_dir = StateDir(tmp_path / "s")
     state_dir.make()
     state_dir.lock.touch()
-    return SimpleNamespace(state_dir=state_dir, held_lock=state_dir.lock_file())
+    return Holding(state_dir, state_dir.lock_file())
 
 
-def test_a_directory_that_is_gone_ends_it(scheduler: Any) -> None:
+def test_a_directory_that_is_gone_ends_it(scheduler: Holding) -> None:
     assert look(scheduler, "") == "" and state_dir_gone(scheduler) is None
     os.rename(scheduler.state_dir.root, scheduler.state_dir.root.with_name("t"))
     assert state_dir_gone(scheduler) is not None
@@ -34,7 +33,7 @@ def test_a_directory_that_is_gone_ends_it(scheduler: Any) -> None:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
 def test_what_cannot_be_told_ends_nothing_and_is_told_once(
-    scheduler: Any, number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    scheduler: Holding, number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It was a defect, which ended the scheduler, and at its end once more, so that nothing was closed."""
 

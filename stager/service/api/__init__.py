@@ -16,9 +16,10 @@ from stager.model.errors import ErrorClass, Fault, StagerError
 from stager.service.api.activity import Activity
 from stager.service.api.engines import engines_router
 from stager.service.api.housekeeping import housekeeping_router
-from stager.service.api.inspect import inspect_router
+from stager.service.api.inspect import inspect_router, parts_router, sandbox_router, timelines_router
 from stager.service.api.runs import runs_router
-from stager.service.app import Scheduler
+from stager.service.lifetime import Lifetime
+from stager.service.services import Services
 
 STATUS_OF = {
     ErrorClass.INVALID_INPUT: 422,
@@ -29,9 +30,18 @@ STATUS_OF = {
 }
 
 
-def make_api(scheduler: Scheduler, activity: Activity) -> FastAPI:
+def make_api(services: Services, lifetime: Lifetime, activity: Activity) -> FastAPI:
+    runs, owner = services.runs, services.owner
     api = FastAPI(title="stager", version=str(wire.API_VERSION), docs_url=None, redoc_url=None)
-    for router in (housekeeping_router(scheduler), runs_router(scheduler), inspect_router(scheduler), engines_router(scheduler)):
+    for router in (
+        housekeeping_router(owner.health, owner.garbage, owner.ending, owner.giving_way),
+        runs_router(runs.commands, runs.lists, runs.queries, runs.following, lifetime),
+        inspect_router(runs.queries, runs.status),
+        parts_router(runs.queries, runs.jobs),
+        timelines_router(runs.logs, runs.journal, runs.following),
+        sandbox_router(owner.sandboxes, lifetime),
+        engines_router(runs.engines),
+    ):
         api.include_router(router, prefix="/v1")
 
     @api.exception_handler(StagerError)

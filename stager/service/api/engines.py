@@ -8,12 +8,11 @@ from fastapi import APIRouter, Response
 
 from stager import wire
 from stager.scheduler.events import EngineOutcome, Stage
-from stager.service.app import Scheduler
 from stager.service.engine_service import EngineService
 
 
-def engines_router(scheduler: Scheduler) -> APIRouter:
-    router, engine_service = APIRouter(), EngineService(scheduler)
+def engines_router(engine_service: EngineService) -> APIRouter:
+    router = APIRouter()
 
     @router.post("/runs/{run}/calls")
     async def call(run: str, asked: wire.CallRequest) -> wire.CallView:

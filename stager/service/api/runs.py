@@ -11,56 +11,60 @@ from fastapi import APIRouter, Request, Response
 from stager import wire
 from stager.model.errors import InvalidInput
 from stager.scheduler import events as ev
-from stager.service import commands, queries
-from stager.service.app import Scheduler
-from stager.service.commands import taken
+from stager.service.commands import RunCommands
+from stager.service.following import Following
+from stager.service.lifetime import Lifetime
+from stager.service.queries import RunQueries
+from stager.service.run_lists import RunLists
 from stager.service.run_service import check_whole
 
 T = TypeVar("T")
-# As SQLite says it.
-NO_LIMIT = -1
 
 
-def runs_router(scheduler: Scheduler) -> APIRouter:
+def runs_router(commands: RunCommands, lists: RunLists, queries: RunQueries, following: Following, lifetime: Lifetime) -> APIRouter:
     router = APIRouter()
 
     @router.post("/runs")
     async def submit(request: Request) -> wire.SubmitResponse:
         body = await request.body()
         wanted = await asyncio.to_thread(understood, body)
-        await scheduler.ready.wait()
-        return wire.SubmitResponse(run=await taken(scheduler, lambda done: scheduler.run_service.submit(wanted, scheduler.clock(), done)))
+        await lifetime.ready.wait()
+        return wire.SubmitResponse(run=await commands.submit(wanted))
 
     @router.get("/runs")
     async def runs(parts: bool = True) -> wire.RunList:
-        return await scheduler.ask(lambda: run_list(scheduler, parts))
+        return wire.RunList(runs=await lists.whole(in_lines=not parts))
 
     @router.get("/runs/{run}/needs")
     async def needs(run: str) -> wire.RunNeeds:
-        return await scheduler.ask(lambda: scheduler.run_service.needs(run))
+        return await queries.needs(run)
 
     @router.post("/runs/{run}/resume")
     async def resume(run: str, request: Request) -> wire.Resumed:
         body = await request.body()
         wanted = await asyncio.to_thread(understood_resume, body)
-        await scheduler.ready.wait()
-        return wire.Resumed(notes=await taken(scheduler, lambda told: scheduler.run_service.resume(run, wanted, told)))
+        await lifetime.ready.wait()
+        return wire.Resumed(notes=await commands.resume(run, wanted))
+
+    async def ended(run: str, event: type) -> Response:
+        await commands.end(run, event)
+        return Response(b"{}", media_type="application/json")
 
     @router.post("/runs/{run}/drain")
     async def drain(run: str) -> Response:
-        return await done(scheduler, lambda told: scheduler.run_service.end(run, ev.RunDrained, told))
+        return await ended(run, ev.RunDrained)
 
     @router.post("/runs/{run}/stop")
     async def stop(run: str) -> Response:
-        return await done(scheduler, lambda told: scheduler.run_service.end(run, ev.RunStopped, told))
+        return await ended(run, ev.RunStopped)
 
     @router.post("/runs/{run}/cancel")
     async def cancel(run: str) -> Response:
-        return await done(scheduler, lambda told: scheduler.run_service.end(run, ev.RunCancelled, told))
+        return await ended(run, ev.RunCancelled)
 
     @router.get("/runs/{run}/wait")
     async def wait(run: str, timeout_s: float = 20.0, lfn: str | None = None) -> wire.WaitResponse:
-        return await queries.ended_or(scheduler, run, lfn, timeout_s)
+        return await following.ended_or(run, lfn, timeout_s)
 
     return router
 
@@ -88,14 +92,3 @@ def decoded(decode: Callable[[bytes], T], body: bytes, what: str) -> T:
         place = str(problem).partition(" - at ")[2] or "the body"
         text = f"the {what} request is not understood ({place}); use a client of the same version"
         raise InvalidInput(text, code="bad_request") from None
-
-
-async def done(scheduler: Scheduler, ask: Callable[[Callable[[], None]], None]) -> Response:
-    await commands.done(scheduler, ask)
-    return Response(b"{}", media_type="application/json")
-
-
-def run_list(scheduler: Scheduler, parts: bool) -> wire.RunList:
-    """The oldest first. `parts`: each run by itself."""
-    records = scheduler.records.page(None, None, NO_LIMIT, in_lines=not parts)
-    return wire.RunList(runs=queries.run_infos(scheduler, reversed(records), in_lines=not parts))

@@ -9,18 +9,17 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from stager import rest, wire
-from stager.service import queries
 from stager.service.accounts import Accounts
-from stager.service.app import Scheduler
-from stager.service.rest.callers import Reader, run_of
+from stager.service.journal_queries import JournalQueries
+from stager.service.rest.callers import Own, Reader
 from stager.service.rest.pages import TAGGED, tagged
+from stager.service.tenancy import Tenancy
 
 Name = Annotated[str | None, Query(max_length=4000)]
 
 
-def accounts_router(scheduler: Scheduler) -> APIRouter:
+def accounts_router(own: Own, accounts: Accounts, journal: JournalQueries, tenancy: Tenancy) -> APIRouter:
     router = APIRouter(tags=["parts of a run"])
-    own, accounts = run_of(scheduler), Accounts(scheduler)
 
     @router.get("/runs/{run}/history", response_model=wire.RunHistory, responses=TAGGED)
     async def history(request: Request, run: str, caller: Reader) -> Response:
@@ -38,6 +37,6 @@ def accounts_router(scheduler: Scheduler) -> APIRouter:
     async def explain(run: str, caller: Reader, lfn: Name = None, job: Name = None) -> wire.Explanation:
         """The timeline of one file or one job: what happened to it, in order, each step with its cause."""
         await own(run, caller)
-        return await queries.explained(scheduler, run, lfn, job, lambda other: caller.sees(scheduler.tenancy.of_run(other)))
+        return await journal.explained(run, lfn, job, lambda other: caller.sees(tenancy.of_run(other)))
 
     return router

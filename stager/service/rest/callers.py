@@ -13,7 +13,7 @@ from fastapi.security import HTTPBearer
 from stager.adapters.run_records import RunRecord
 from stager.model.errors import Denied, InvalidInput
 from stager.model.tenants import Scope
-from stager.service.app import Scheduler
+from stager.service.queries import RunQueries
 
 BEARER = HTTPBearer(auto_error=False, description="A token of `stager token create`.", scheme_name="token")
 
@@ -33,6 +33,10 @@ class Caller:
 
     def sees(self, tenant: str) -> bool:
         return self.scope is Scope.ADMIN or tenant == self.tenant
+
+
+# The run, if the caller may see it. Raises InvalidInput (404) where it has no such run.
+Own = Callable[[str, Caller], Awaitable[RunRecord]]
 
 
 def caller_of(request: Request) -> Caller:
@@ -67,10 +71,10 @@ Submitter = Annotated[Caller, Depends(needs(Scope.SUBMIT))]
 Administrator = Annotated[Caller, Depends(needs(Scope.ADMIN))]
 
 
-def run_of(scheduler: Scheduler) -> Callable[[str, Caller], Awaitable[RunRecord]]:
+def run_of(queries: RunQueries) -> Own:
     async def own(run: str, caller: Caller) -> RunRecord:
         """Raises InvalidInput (404) where the caller has no such run."""
-        record = await scheduler.ask(lambda: scheduler.records.get(run))
+        record = await queries.record(run)
         if record is None or record.removed or not caller.sees(record.tenant):
             raise InvalidInput(f"you have no run {run!r}; GET /api/v1/runs lists them", code="not_found", subject=run)
         return record

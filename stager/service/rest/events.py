@@ -15,9 +15,8 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from stager.model.errors import Transient
-from stager.service import queries
-from stager.service.app import Scheduler
-from stager.service.rest.callers import Reader, run_of
+from stager.service.following import Following
+from stager.service.rest.callers import Own, Reader
 from stager.service.rest.limits import Waits
 from stager.service.timeline import progress_event
 
@@ -32,19 +31,18 @@ After = Annotated[int | None, Query(ge=0, le=1 << 53, description="the number of
 Last = Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,15}$", description="the same, as browsers send it")]
 
 
-def events_router(scheduler: Scheduler, waits: Waits) -> APIRouter:
+def events_router(own: Own, following: Following, waits: Waits) -> APIRouter:
     router = APIRouter(tags=["runs"])
-    own = run_of(scheduler)
 
     @router.get("/runs/{run}/events", response_class=StreamingResponse, responses=STREAM)
     async def events(run: str, caller: Reader, after: After = None, last_event_id: Last = None) -> StreamingResponse:
         """Until the run has finished. The header wins over the query: a browser that comes again still has the query in its URL."""
         await own(run, caller)
-        await scheduler.ask(lambda: scheduler.run_service.is_folded(run) or scheduler.run_service.known(run))
+        await following.require(run)
         start = int(last_event_id) if last_event_id is not None else after or 0
         with contextlib.ExitStack() as stack:
             stack.enter_context(waits.one(caller.tenant))
-            return Stream(stream(scheduler, run, start), stack.pop_all())
+            return Stream(stream(following, run, start), stack.pop_all())
 
     return router
 
@@ -61,29 +59,29 @@ class Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def stream(scheduler: Scheduler, run: str, after: int) -> AsyncIterator[str]:
+async def stream(following: Following, run: str, after: int) -> AsyncIterator[str]:
     yield f"retry: {RETRY_MS}\n\n"
     try:
-        async for text in told(scheduler, run, after):
+        async for text in told(following, run, after):
             yield text
     except Transient:
         # The service ends; the reader comes again and finds the next one.
         return
 
 
-async def told(scheduler: Scheduler, run: str, after: int) -> AsyncIterator[str]:
-    if await scheduler.ask(lambda: scheduler.run_service.is_folded(run)):
+async def told(following: Following, run: str, after: int) -> AsyncIterator[str]:
+    if await following.is_folded(run):
         yield event_text("gap", {"after": after})
-        yield event_text("end", (await queries.ended_or(scheduler, run, None, 0)).model_dump(mode="json", by_alias=True))
+        yield event_text("end", (await following.ended_or(run, None, 0)).model_dump(mode="json", by_alias=True))
         return
-    if after >= await scheduler.ask(lambda: scheduler.counters.next_seq):
+    if after >= await following.next_seq():
         # A number of a journal that is no longer there.
         yield event_text("gap", {"after": after})
         after = 0
-    while not scheduler.ended.is_set():
+    while not following.has_ended():
         begun = time.monotonic()
-        answer = await queries.ended_or(scheduler, run, None, 0)
-        steps, gap, next_seq = await queries.steps_after(scheduler, run, after, 0 if answer.finished else HEARTBEAT_S)
+        answer = await following.ended_or(run, None, 0)
+        steps, gap, next_seq = await following.steps_after(run, after, 0 if answer.finished else HEARTBEAT_S)
         if gap:
             yield event_text("gap", {"after": after})
         for step in steps:

@@ -10,21 +10,19 @@ from fastapi import APIRouter, Request, Response
 
 from stager import rest
 from stager.model.workflow import Graph, Workflow
-from stager.scheduler.states import JobState
-from stager.service.app import Scheduler
-from stager.service.rest.callers import Reader, run_of
+from stager.service.queries import JobQueries, RunQueries
+from stager.service.rest.callers import Own, Reader
 from stager.service.rest.pages import TAGGED, tagged
 
 
-def graph_router(scheduler: Scheduler) -> APIRouter:
+def graph_router(own: Own, queries: RunQueries, jobs: JobQueries) -> APIRouter:
     router = APIRouter(tags=["parts of a run"])
-    own = run_of(scheduler)
 
     @router.get("/runs/{run}/graph", response_model=rest.RunGraph, responses=TAGGED)
     async def graph(request: Request, run: str, caller: Reader) -> Response:
         """All jobs and what they wait for; of thousands at once, so ask with the ETag."""
         await own(run, caller)
-        entry = await scheduler.ask(lambda: scheduler.run_service.known(run))
+        entry = await queries.entry(run)
         workflow, edges = entry.workflow, entry.graph
         return await asyncio.to_thread(lambda: tagged(request, graph_of(run, workflow, edges)))
 
@@ -32,12 +30,7 @@ def graph_router(scheduler: Scheduler) -> APIRouter:
     async def states(request: Request, run: str, caller: Reader) -> Response:
         """The states of all jobs, in the order of the graph."""
         await own(run, caller)
-
-        def look() -> list[JobState]:
-            entry = scheduler.run_service.known(run)
-            return [entry.jobs[job].state for job in entry.graph.order]
-
-        found = await scheduler.ask(look)
+        found = await jobs.states(run)
         return await asyncio.to_thread(lambda: tagged(request, rest.JobStates(run=run, states=found)))
 
     return router

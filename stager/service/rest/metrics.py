@@ -16,7 +16,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stager import wire
-from stager.service.app import Scheduler
+from stager.adapters.run_records import RunRecords
+from stager.service.inquiry import Inquiry
+from stager.service.known_runs import KnownRuns
+from stager.service.node_view import NodeWatch
+from stager.service.rates import Totals
 from stager.service.rest.limits import Waits
 from stager.service.views import run_sums
 
@@ -24,8 +28,9 @@ SECONDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 
 
 class Figures:
-    def __init__(self, scheduler: Scheduler, waits: Waits) -> None:
-        self.scheduler, self.waits = scheduler, waits
+    def __init__(self, inquiry: Inquiry, runs: KnownRuns, records: RunRecords, totals: Totals, node_view: NodeWatch, waits: Waits) -> None:
+        self.inquiry, self.runs, self.records, self.totals = inquiry, runs, records, totals
+        self.node_view, self.waits = node_view, waits
         self.registry = CollectorRegistry()
         names = ("method", "route", "status")
         self.requests = Counter("stager_rest_requests", "Calls of the REST API.", names, registry=self.registry)
@@ -35,18 +40,18 @@ class Figures:
         self.media_type = CONTENT_TYPE_LATEST
 
     async def text(self) -> bytes:
-        states, sums = await self.scheduler.ask(self._look)
-        now = Now([*self._runs(states, sums), *node_figures(await self.scheduler.node_view.nodes())])
+        states, sums = await self.inquiry.ask(self._look)
+        now = Now([*self._runs(states, sums), *node_figures(await self.node_view.nodes())])
         at_once = CollectorRegistry()
         at_once.register(now)
         return generate_latest(self.registry) + generate_latest(at_once)
 
     def _look(self) -> tuple[dict[str, int], list[tuple[dict[str, int], wire.LedgerTotals]]]:
         """On the driving thread. The sums of a run are worked out at most so often, whoever asks for them."""
-        state = self.scheduler.machine.state
-        states = self.scheduler.records.ended() | {"active": len(state.active)}
+        state = self.runs.state
+        states = self.records.ended() | {"active": len(state.active)}
         active = [state.runs[run] for run in state.active]
-        sums = [self.scheduler.totals.of(run.id, partial(run_sums, state, run)) for run in active]
+        sums = [self.totals.of(run.id, partial(run_sums, state, run)) for run in active]
         return states, [(each.jobs, each.ledger) for each in sums]
 
     def _runs(self, states: dict[str, int], sums: list[tuple[dict[str, int], wire.LedgerTotals]]) -> Iterable[Metric]:

@@ -9,26 +9,25 @@ from fastapi import APIRouter, Query, Request, Response
 from stager import rest, wire
 from stager.scheduler.ledger import Standing
 from stager.scheduler.states import JobState
-from stager.service import queries
-from stager.service.app import Scheduler
-from stager.service.rest.callers import Reader, run_of
+from stager.service.job_logs import TAIL_BYTES_MAX, JobLogs, LogChoice
+from stager.service.queries import JobChoice, JobQueries, RunQueries
+from stager.service.rest.callers import Own, Reader
 from stager.service.rest.pages import TAGGED, Contains, Cursor, Limit, offset_of, page_of, tagged
+from stager.service.status import StatusQueries
 
 TAIL_BYTES = 65_536
 After = Annotated[int | None, Query(ge=0, le=1 << 53, description="instead of the end: `tail_bytes` from there on, of each stream")]
 Name = Annotated[str | None, Query(max_length=4000)]
 
 
-def parts_router(scheduler: Scheduler) -> APIRouter:
+def parts_router(own: Own, queries: RunQueries, job_queries: JobQueries, printed: JobLogs, status: StatusQueries) -> APIRouter:
     router = APIRouter(tags=["parts of a run"])
-    add_jobs(router, scheduler)
-    add_files(router, scheduler)
+    add_jobs(router, own, job_queries, printed)
+    add_files(router, own, queries, status)
     return router
 
 
-def add_jobs(router: APIRouter, scheduler: Scheduler) -> None:
-    own = run_of(scheduler)
-
+def add_jobs(router: APIRouter, own: Own, job_queries: JobQueries, printed: JobLogs) -> None:
     @router.get("/runs/{run}/jobs", response_model=rest.JobPage, responses=TAGGED)
     async def jobs(
         request: Request,
@@ -44,8 +43,8 @@ def add_jobs(router: APIRouter, scheduler: Scheduler) -> None:
         """In the order of the workflow: all, or those in that state, of that type, of that name, with that text in their name or type."""
         await own(run, caller)
         start = offset_of(cursor)
-        chosen = queries.JobChoice(state.value if state else None, job_type, job, contains)
-        found, total = await queries.job_views(scheduler, run, start, limit + 1, chosen)
+        chosen = JobChoice(state.value if state else None, job_type, job, contains)
+        found, total = await job_queries.views(run, start, limit + 1, chosen)
         page, more = page_of(found, start, limit)
         return tagged(request, rest.JobPage(run=run, jobs=page, total=total, next_cursor=more))
 
@@ -54,20 +53,18 @@ def add_jobs(router: APIRouter, scheduler: Scheduler) -> None:
         run: str,
         job: str,
         caller: Reader,
-        tail_bytes: Annotated[int, Query(ge=0, le=queries.TAIL_BYTES_MAX, description="of the end of each stream")] = TAIL_BYTES,
+        tail_bytes: Annotated[int, Query(ge=0, le=TAIL_BYTES_MAX, description="of the end of each stream")] = TAIL_BYTES,
         attempt: Annotated[str, Query(pattern=r"^[0-9]{0,9}$", description="only of this one")] = "",
         stream: Annotated[Literal["", "stdout", "stderr"], Query(description="only this one")] = "",
         after: After = None,
     ) -> wire.JobLogs:
         """What every attempt wrote to stdout and stderr: the end of it, or what comes behind the first `after` bytes."""
         await own(run, caller)
-        found = await queries.logs_of(scheduler, run, job, queries.LogChoice(tail_bytes, attempt, stream, after))
+        found = await printed.of(run, job, LogChoice(tail_bytes, attempt, stream, after))
         return found.model_copy(update={"logs": [log.model_copy(update={"path": ""}) for log in found.logs]})
 
 
-def add_files(router: APIRouter, scheduler: Scheduler) -> None:
-    own = run_of(scheduler)
-
+def add_files(router: APIRouter, own: Own, queries: RunQueries, status: StatusQueries) -> None:
     @router.get("/runs/{run}/files", response_model=rest.FilePage, responses=TAGGED)
     async def files(
         request: Request,
@@ -82,7 +79,7 @@ def add_files(router: APIRouter, scheduler: Scheduler) -> None:
         """The ledger of what it makes: at risk, safe, written or durable."""
         await own(run, caller)
         start = offset_of(cursor)
-        found = await queries.ledger_entries(scheduler, run, lfn)
+        found = await queries.ledger(run, lfn)
         chosen = [entry for entry in found if (state is None or entry.state == state.value) and final in (None, entry.final)]
         page, more = page_of(chosen[start:], start, limit)
         return tagged(request, rest.FilePage(run=run, files=page, next_cursor=more))
@@ -92,6 +89,6 @@ def add_files(router: APIRouter, scheduler: Scheduler) -> None:
         """Those under way or queued now, running ones first."""
         await own(run, caller)
         start = offset_of(cursor)
-        found = await queries.transfers_of_run(scheduler, run)
+        found = await status.transfers(run)
         page, more = page_of(found[start:], start, limit)
         return rest.TransferPage(run=run, transfers=page, next_cursor=more)

@@ -12,34 +12,36 @@ import time
 from fastapi import APIRouter
 
 from stager import rest
+from stager.adapters.storage_keys import KeyIssuer
 from stager.adapters.tokens import TokenStore
 from stager.model.errors import Refused, StagerError, Transient
 from stager.model.tenants import Scope
-from stager.service.app import Scheduler
+from stager.service.objects import Objects
 from stager.service.rest.callers import Reader
+from stager.service.tenancy import Tenancy
 
 log = logging.getLogger(__name__)
 REGION = "us-east-1"
 LOOK_S = 2.0
 
 
-def storage_router(scheduler: Scheduler) -> APIRouter:
+def storage_router(objects: Objects | None) -> APIRouter:
+    """`objects` None: the service keeps none."""
     router = APIRouter(tags=["storage"])
 
     @router.get("/storage")
     async def storage(caller: Reader) -> rest.Storage:
         """The S3 endpoint, and a key to your buckets for an hour: to read where the token has the scope `read`, else to write too."""
-        settings = scheduler.settings.storage
-        if settings is None or scheduler.issuer is None:
+        if objects is None:
             raise Refused("this service keeps no objects; have it served with --storage SIZE", code="storage_off", subject="storage")
-        address = scheduler.node.s3_address
-        if not address:
+        endpoint = objects.endpoint()
+        if not endpoint:
             raise Transient("the I/O node is not up yet; ask again in a moment", code="busy", subject="storage")
         may_write = caller.scope.includes(Scope.SUBMIT)
         now = time.time()
-        key = scheduler.issuer.issue(caller.tenant, caller.token, may_write=may_write, now=now, until=caller.until)
+        key = objects.issuer.issue(caller.tenant, caller.token, may_write=may_write, now=now, until=caller.until)
         return rest.Storage(
-            endpoint=settings.url or f"http://{address}",
+            endpoint=endpoint,
             region=REGION,
             access_key_id=key.access_key_id,
             secret_access_key=key.secret_access_key,
@@ -51,25 +53,24 @@ def storage_router(scheduler: Scheduler) -> APIRouter:
     return router
 
 
-async def look_after_keys(scheduler: Scheduler, tokens: TokenStore) -> None:
+async def look_after_keys(issuer: KeyIssuer, tenancy: Tenancy, tokens: TokenStore) -> None:
     """For ever. `stager token revoke` takes keys back by itself; here is seen that a tenant is gone, or that a key was given just then.
 
     On the loop, as keys are issued: on a thread it would take back what is issued to who has just become good.
     """
-    issuer = scheduler.issuer
-    while issuer is not None:
+    while True:
         try:
-            issuer.sweep(lambda: good_tokens(scheduler, tokens), time.time())
+            issuer.sweep(lambda: good_tokens(tenancy, tokens), time.time())
         except (OSError, sqlite3.Error) as problem:
             log.warning("keys to objects cannot be taken back just now: %s", problem)
         await asyncio.sleep(LOOK_S)
 
 
-def good_tokens(scheduler: Scheduler, tokens: TokenStore) -> set[str]:
+def good_tokens(tenancy: Tenancy, tokens: TokenStore) -> set[str]:
     """None, while nobody can tell who the tenants are."""
     now = time.time()
     try:
-        known = scheduler.tenancy.now()
+        known = tenancy.now()
     except StagerError:
         return set()
     return {token.id for token in tokens.all() if token.is_good(now) and known.get(token.tenant) is not None}

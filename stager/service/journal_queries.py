@@ -1,0 +1,46 @@
+"""What only the journal tells of a run: the timeline of a file or a job, and what the run did in time.
+
+May know: the journal's batches. One rule: the journal is read on a thread of its own; for timelines, which take all of it, by one reader
+at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from stager import wire
+from stager.model.errors import InvalidInput, Refused
+from stager.ports import Batch
+from stager.scheduler.states import RunState
+from stager.service.history import history_of
+from stager.service.inquiry import Inquiry
+from stager.service.known_runs import KnownRuns
+from stager.service.timeline import timeline
+
+
+class JournalQueries:
+    """On the event loop's thread. `read`: the batches so far, from any thread."""
+
+    def __init__(self, inquiry: Inquiry, runs: KnownRuns, read: Callable[[], Iterable[Batch]]) -> None:
+        self.inquiry, self.runs, self.read = inquiry, runs, read
+        self.reading = asyncio.Lock()
+
+    async def explained(
+        self, run: str, lfn: str | None, job: str | None, is_seen: Callable[[str], bool] = lambda run: True
+    ) -> wire.Explanation:
+        if (lfn is None) == (job is None):
+            raise InvalidInput("the timeline is that of one thing; name a file (lfn) or a job", code="bad_parameter", subject="lfn")
+        entry = await self.inquiry.ask(lambda: self.runs.known(run))
+        if (lfn or "") not in entry.file_ids and (job or "") not in entry.jobs:
+            raise InvalidInput(f"run {run} has no {f'file {lfn!r}' if lfn else f'job {job!r}'}", code="not_found", subject=lfn or job or "")
+        file_id = entry.file_ids[lfn] if lfn else ""
+        async with self.reading:
+            lines = await asyncio.to_thread(lambda: list(timeline(self.read(), run, file_id, job or "", is_seen)))
+        return wire.Explanation(subject=lfn or job or "", lines=lines)
+
+    async def history(self, run: str) -> wire.RunHistory:
+        entry = await self.inquiry.ask(lambda: self.runs.known(run))
+        if entry.state is not RunState.FINISHED:
+            raise Refused(f"run {run} has not finished yet", code="run_active", subject=run)
+        return await asyncio.to_thread(lambda: history_of(self.read(), run))

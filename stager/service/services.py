@@ -1,0 +1,119 @@
+"""The services of an open scheduler, composed. One rule: a service gets what it needs and no more; only composition roots see them all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stager.service.commands import Commits, RunCommands
+from stager.service.engine_calls import CallStates, StagedCalls
+from stager.service.engine_service import EngineService
+from stager.service.following import Following
+from stager.service.gc import GarbageCollector, NodeReplicas, RunRemoval
+from stager.service.health import Health
+from stager.service.job_logs import JobLogs
+from stager.service.journal_queries import JournalQueries
+from stager.service.machine_side import MachineSide
+from stager.service.node_side import NodeSide
+from stager.service.queries import JobQueries, RunQueries
+from stager.service.rates import Rates
+from stager.service.run_lists import RunLists
+from stager.service.run_service import RunService
+from stager.service.sandboxes import Furnishing, Sandboxes
+from stager.service.shutdown import Ending, GivingWay, Shutdown
+from stager.service.state_dir import StateDir
+from stager.service.status import StatusQueries
+from stager.tasks import Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class RunServices:
+    """What both APIs offer of runs."""
+
+    commands: RunCommands
+    lists: RunLists
+    queries: RunQueries
+    jobs: JobQueries
+    status: StatusQueries
+    following: Following
+    logs: JobLogs
+    journal: JournalQueries
+    engines: EngineService
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerServices:
+    """What the socket API alone offers."""
+
+    health: Health
+    sandboxes: Sandboxes
+    garbage: GarbageCollector
+    ending: Ending
+    giving_way: GivingWay
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    runs: RunServices
+    owner: OwnerServices
+    shutdown: Shutdown
+
+
+def composed(
+    machine: MachineSide,
+    node: NodeSide,
+    state_dir: StateDir,
+    run_service: RunService,
+    keep_at_end: Callable[[], None],
+    tasks: Tasks,
+    *,
+    is_service: bool,
+) -> Services:
+    rates = Rates(time.monotonic)
+    shutdown = Shutdown(machine.inquiry, machine.pulse, machine.lifetime, machine.runs, machine.inbox.put, keep_at_end)
+    ending = Ending(shutdown, machine.lifetime, tasks, node.world.fatal)
+    tenant_of = machine.tenancy.of_run
+    giving_way = GivingWay(machine.inquiry, machine.lifetime, machine.runs, tenant_of, state_dir.root, is_service=is_service)
+    return Services(
+        run_services(machine, node, state_dir, run_service, rates),
+        OwnerServices(
+            Health(machine.inquiry, machine.runs, machine.lifetime, node.view, state_dir.root, machine.past.epoch),
+            sandboxes(machine, node),
+            garbage_collector(machine, node, state_dir, rates),
+            ending,
+            giving_way,
+        ),
+        shutdown,
+    )
+
+
+def run_services(machine: MachineSide, node: NodeSide, state_dir: StateDir, run_service: RunService, rates: Rates) -> RunServices:
+    past, stores, clock, runs = machine.past, machine.stores, machine.clock, machine.runs
+    inquiry, pulse, lifetime = machine.inquiry, machine.pulse, machine.lifetime
+    commits = Commits(inquiry, lifetime)
+    calls, staged_calls = CallStates(runs, clock), StagedCalls(past.outstanding, node.executors.engine.called)
+    return RunServices(
+        RunCommands(inquiry, commits, run_service, clock),
+        RunLists(inquiry, runs, stores.records, run_service, clock),
+        RunQueries(inquiry, runs, stores.records),
+        JobQueries(inquiry, runs, past.counters, node.kept_sandboxes.kept, clock),
+        StatusQueries(inquiry, runs, stores.records, node.view, rates, machine.totals, clock),
+        Following(inquiry, pulse, lifetime, runs, past.counters),
+        JobLogs(inquiry, runs, state_dir.logs),
+        JournalQueries(inquiry, runs, stores.journal.read_beside),
+        EngineService(inquiry, pulse, lifetime, commits, calls, staged_calls, run_service, machine.inbox.put),
+    )
+
+
+def sandboxes(machine: MachineSide, node: NodeSide) -> Sandboxes:
+    process = node.process
+    furnishing, program = Furnishing(process.client, process.node_id, machine.past.epoch), process.settings.program
+    tenancy = machine.tenancy
+    return Sandboxes(machine.inquiry, machine.runs, node.kept_sandboxes, furnishing, program, lambda run: bool(tenancy.of_run(run)))
+
+
+def garbage_collector(machine: MachineSide, node: NodeSide, state_dir: StateDir, rates: Rates) -> GarbageCollector:
+    removal = RunRemoval(machine.stores.records, machine.book, rates)
+    replicas = NodeReplicas(node.link, machine.past.epoch)
+    return GarbageCollector(machine.inquiry, machine.runs, removal, replicas, node.kept_sandboxes, state_dir.logs)

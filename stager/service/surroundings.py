@@ -1,0 +1,65 @@
+"""What the executors must know of the scheduler they live in. One rule: they ask; what they tell goes into the inbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from stager.model.workflow import Workflow
+from stager.runtime.clock import SteadyClock
+from stager.runtime.credentials import CredentialBook
+from stager.runtime.mounting import mounted
+from stager.runtime.node_link import NodeLink
+from stager.runtime.outstanding import Outstanding
+from stager.service.inquiry import Inquiry, Pulse
+from stager.service.known_runs import KnownRuns
+
+
+class DiskPromises:
+    """What the node may still take of the disk of the state directory. `storage_bytes`: of that for objects."""
+
+    def __init__(self, inquiry: Inquiry, runs: KnownRuns, storage_bytes: int) -> None:
+        self.inquiry, self.runs, self.storage_bytes = inquiry, runs, storage_bytes
+
+    async def owed_bytes(self) -> int:
+        nodes = self.runs.state.nodes
+        cache = await self.inquiry.ask(lambda: sum(max(0, each.capacity_bytes - each.present_bytes) for each in nodes.values()))
+        return cache + self.storage_bytes
+
+
+class Surroundings:
+    """On the event loop's thread."""
+
+    def __init__(
+        self,
+        outstanding: Outstanding,
+        book: CredentialBook,
+        tenant_of: Callable[[str], str],
+        links: Mapping[str, NodeLink],
+        promises: DiskPromises,
+        pulse: Pulse,
+        clock: SteadyClock,
+    ) -> None:
+        self.outstanding, self.book, self.tenant_of = outstanding, book, tenant_of
+        self.links, self.promises, self.pulse, self.clock = links, promises, pulse, clock
+
+    def workflow(self, run: str) -> Workflow:
+        return self.outstanding.workflows[run]
+
+    def env(self, run: str) -> Mapping[str, str] | None:
+        return self.book.env.get(run)
+
+    def is_a_tenants(self, run: str) -> bool:
+        return bool(self.tenant_of(run))
+
+    async def reachable(self, node: str) -> None:
+        while not self.links[node].up:
+            await self.pulse.happening(self.pulse.changed)
+
+    async def owed_bytes(self) -> int:
+        return await self.promises.owed_bytes()
+
+    async def mounted(self, node: str, run: str, origin: str, path: str) -> str:
+        return await mounted(self.links[node].calls, run, origin, path)
+
+    def at(self, wall: float) -> float:
+        return self.clock.of_wall(wall)
