@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import tidy_pages, tidy_words
+from tests import tidy_pages, tidy_services, tidy_words
 from tests import tidy_rules as rules
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -146,9 +146,9 @@ def test_tasks_are_registered() -> None:
 
 def test_services_get_what_they_need_and_no_more() -> None:
     files = python_files("stager/service/")
-    assert_none(chain.from_iterable(rules.service_findings(parsed(path), module_name(path), is_package(path)) for path in files))
+    assert_none(chain.from_iterable(tidy_services.service_findings(parsed(path), module_name(path), is_package(path)) for path in files))
     modules = {module_name(path) for path in files}
-    assert_none(f"tests/tidy_rules.py: {module} is gone; leave it out" for module in sorted(rules.COMPOSES - modules))
+    assert_none(f"tests/tidy_services.py: {module} is gone; leave it out" for module in sorted(tidy_services.COMPOSES - modules))
 
 
 def test_contracts_say_what_passes() -> None:
@@ -277,10 +277,6 @@ def typed(source: str) -> Iterator[str]:
     return rules.typed_findings(ast.parse(source), "x.py")
 
 
-def service(module: str) -> Check:
-    return lambda source: rules.service_findings(ast.parse(source), f"stager.service.{module}")
-
-
 def docstring(source: str) -> Iterator[str]:
     return rules.docstring_findings(ast.parse(source), "x.py")
 
@@ -299,13 +295,6 @@ def function_of(lines: int) -> str:
 
 def class_of(methods: int) -> str:
     return "class C:\n" + "".join(f"    def m{n}(self): ...\n" for n in range(methods))
-
-
-def service_of(collaborators: int, asked: int | None = None) -> str:
-    names = [f"c{number}" for number in range(collaborators)]
-    kept = "".join(f"        self.{name} = {name}\n" for name in names)
-    asks = "".join(f"        self.{name}()\n" for name in names[:asked])
-    return f"class C:\n    def __init__(self, {', '.join(names)}):\n{kept}    def f(self):\n{asks}"
 
 
 def rust_function_of(lines: int) -> str:
@@ -360,22 +349,6 @@ CASES: list[tuple[str, Check, str, str]] = [
     ("a thread that nobody waits for", tasks, "loop.run_in_executor(None, f)", "async def g():\n    await loop.run_in_executor(None, f)"),
     ("anything in a contract", typed, "from typing import Any, Protocol", "from typing import Protocol"),
     ("anything in a contract, by its module", typed, "import typing\nx: typing.Any", "import typing\nx: typing.Protocol"),
-    (
-        "a service that is given the scheduler",
-        service("queries"),
-        "from stager.service.app import Scheduler",
-        "from stager.service.inquiry import Inquiry",
-    ),
-    (
-        "a router that is given all services",
-        service("rest.runs"),
-        "def f():\n    from stager.service import services",
-        "from stager.service.commands import RunCommands",
-    ),
-    ("a reach through a scheduler", service("gc"), "self.scheduler.records.all()", "self.records.all()"),
-    ("a reach into a scheduler", service("api.runs"), "await scheduler.ask(look)", "await inquiry.ask(look)"),
-    ("a service with too many collaborators", service("x"), service_of(10), service_of(9)),
-    ("a collaborator that nobody asks", service("x"), service_of(2, asked=1), service_of(2)),
     ("docstring", docstring, "x = 1", '"""What for."""'),
     ("unfinished", unfinished, "# TO" + "DO: more", "# to do is to be"),
     ("long function in Rust", rust, rust_function_of(61), rust_function_of(60)),
