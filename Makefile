@@ -1,4 +1,5 @@
-# Everything by one word. `make demo` shows it, `make test` proves it; both do all the set-up themselves and are quick the second time.
+# One word for everything. `make demo` shows stager, `make test` tests it. Both do all the set-up
+# themselves, and are quick the second time.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
@@ -12,8 +13,8 @@ export STAGER_TEST_TOOLS := $(CACHE)
 PYTHON := $(VENV)/bin/python
 WORKERS ?= 2
 
-# Coverage for libFuzzer from a stable compiler: what cargo-fuzz passes where no sanitizer is asked for. With a target named, build scripts,
-# which have no libFuzzer to report to, go without.
+# Coverage for libFuzzer from a stable compiler: what cargo-fuzz passes where no sanitizer is asked
+# for. With a target named, build scripts, which have no libFuzzer to report to, go without.
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
@@ -43,7 +44,8 @@ unit: setup-unit ## quick tests of the control plane
 unit-alone: setup ## unit tests in a clone with nothing beside it, of what is committed
 	@WORKERS=$(WORKERS) scripts/unit_alone.sh
 
-# Both suites run even if the first fails: one look at the log shows all that is broken. pytest's closing lines come last.
+# Both suites run even if the first fails, so that one log shows all failures. pytest's closing
+# lines come last.
 test: setup ## every test
 	@status=0; \
 	$(PYTHON) scripts/cargo_tests.py || { status=1; echo "FAILED: tests of cargo"; }; cargo_s=$$SECONDS; \
@@ -99,13 +101,13 @@ soak: setup ## a node under every kind of load, killed now and then (MINUTES=)
 wheel: ## what is released, into dist/: a wheel for every Python and glibc 2.28 or newer, the sdist, the plugins' wheels
 	@scripts/wheel.sh
 
-wheel-check: ## dist/'s wheel installed by pip on bare Debian 11 and 12 without a compiler, and the quick start run there (as root)
+wheel-check: ## pip installs dist/'s wheel on bare Debian 11 and 12, and the quick start runs there (as root)
 	@scripts/wheel_check.sh
 
 lint: setup-lint ## what CI checks before the tests: style, format, shell scripts, licences, clippy
 	@scripts/lint.sh all
 
-lint-quick: setup-unit ## the part of it that takes seconds; `pre-commit install` has it run before each commit
+lint-quick: setup-unit ## those checks that take seconds; `pre-commit install` runs them before each commit
 	@scripts/lint.sh quick
 
 setup-lint:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The demos: `demo.sh [montage | povray | supernovae]` makes data at an origin, then runs the workflow on it through an embedded I/O node.
-# One rule: all it makes is below demo-out/, and nothing of it runs on when it ends.
+# The demos: `demo.sh [montage | povray | supernovae]` makes data at an origin, then runs the
+# workflow on it through an embedded I/O node. One rule: all it makes is below demo-out/, and
+# nothing of it runs on when it ends.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # The jobs' Python is the one on PATH: the one that has what the workflows need.
@@ -13,7 +14,8 @@ run() {
     echo
 }
 
-# Words after the name go to the program that makes the data: `demo.sh povray --scene chess2 --width 640`. The mosaic has a fixed number of tiles.
+# Words after the name go to the program that makes the data: `demo.sh povray --scene chess2 --width
+# 640`. The mosaic has a fixed number of tiles.
 name="${1:-montage}"
 shift || true
 mkdir -p demo-out

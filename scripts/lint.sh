@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The checks that need no test: `lint.sh quick` in seconds, `lint.sh all` as CI runs them. Each runs even if one before it failed.
+# The checks that need no test: `lint.sh quick` in seconds, `lint.sh all` as CI runs them. Each runs
+# even if one before it failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin="${VENV:-$PWD/.venv}/bin"

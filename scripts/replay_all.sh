@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Replays every WfCommons instance of a directory: `replay_all.sh DIRECTORY BYTES_SCALE TIME_SCALE`. Ends with 1 if any of them failed.
-# Prints a table as it goes: jobs, bytes fetched and staged to jobs, bytes of finals that were compared, predicted and real time of the run.
-# One rule: each replay has a directory of its own, which is gone afterwards.
+# Replays every WfCommons instance of a directory: `replay_all.sh DIRECTORY BYTES_SCALE TIME_SCALE`.
+# Ends with 1 if any of them failed. Prints a table as it goes: jobs, bytes fetched and staged to
+# jobs, bytes of finals that were compared, predicted and real time of the run. One rule: each
+# replay has a directory of its own, which is gone afterwards.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 instances="$1" bytes_scale="$2" time_scale="$3"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Prepares a machine: `setup.sh run` for what a user and the demos need, `setup.sh unit` for what the unit tests need besides, `setup.sh test`
-# for what all tests need, `setup.sh lint` for the checks before them, `setup.sh bench` for peers of the benchmarks, `setup.sh povray` for what
-# the workflow povray needs, `setup.sh recorded` for the recorded workflows of the tests alone, `setup.sh made` for the made set of the
-# benchmarks alone.
-# One rule: each step looks first whether its work is done, so that a second call costs a second.
+# Prepares a machine: `setup.sh run` for what a user and the demos need, `setup.sh unit` for what
+# the unit tests need besides, `setup.sh test` for what all tests need, `setup.sh lint` for the
+# checks before them, `setup.sh bench` for peers of the benchmarks, `setup.sh povray` for what the
+# workflow povray needs, `setup.sh recorded` for the recorded workflows of the tests alone,
+# `setup.sh made` for the made set of the benchmarks alone. One rule: each step looks first whether
+# its work is done, so that a second call costs a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 level="${1:-run}"
@@ -18,8 +19,9 @@ all_extras=test,workflows,dev,docs
 say() { printf 'setup: %s\n' "$*" >&2; }
 stop() { say "$*"; exit 1; }
 
-# timed NAME COMMAND…: from nothing it takes minutes, and this tells which parts do. A part that was done before is not told of.
-# Never in a condition: the command must end the script where it fails.
+# timed NAME COMMAND…: a first set-up takes minutes, and this prints which parts take them. It prints
+# nothing of a part that was done before. Never call it in a condition: the command must end the
+# script where it fails.
 timed() {
     local name="$1" begun=$SECONDS
     shift
@@ -29,7 +31,8 @@ timed() {
 
 can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; }
 
-# Nothing of the machine's own services may start because of us, now or at the next boot: the tests run their own ssh and web servers.
+# No service of the machine may start because of us, now or at the next boot. The tests run their own
+# ssh and web servers.
 install_packages() (
     policy=/usr/sbin/policy-rc.d
     say "installing $*"
@@ -45,7 +48,8 @@ install_packages() (
     [[ " $* " != *" redis-server "* ]] || update-rc.d redis-server disable
 )
 
-# A program was really linked: Debian's gcc can be there without the headers and the start files of the C library.
+# Link a program for real: Debian's gcc can be there without the headers and the start files of the
+# C library.
 can_link() {
     local program status=0
     program="$(mktemp)"
@@ -98,7 +102,8 @@ need_to_build() {
     exit 1
 }
 
-# A package is asked for by the program it brings; without root its absence is told and the tests that need it say so when they skip.
+# A package counts as there when its program is. Without root, setup prints which are missing, and
+# the tests that need one say so when they are skipped.
 need_to_test() {
     local missing=() pair
     for pair in "$@"; do
@@ -130,12 +135,13 @@ install_package() {
     echo "$wanted $1" >"$stamp"
 }
 
-# Before pip, which would hide what the compiler says; pip then finds all of it built. Beside everything else that is brought meanwhile.
+# Before pip, which would hide what the compiler says; pip then finds all of it built. Beside
+# everything else that is brought meanwhile.
 start_building() {
     [ -x "$CARGO_TARGET_DIR/release/stager-ionode" ] || say "building the I/O node; this takes minutes the first time"
     cargo build --release --locked --quiet -p stager-node --bin stager-ionode &
     building=$!
-    # Who gives up here does not go on in the background.
+    # A set-up that is interrupted leaves nothing running in the background.
     trap 'kill "$building" 2>/dev/null || true' EXIT
 }
 
@@ -144,7 +150,8 @@ finish_building() {
     trap - EXIT
 }
 
-# pip put the binary beside `stager` when it installed the package; after that cargo alone decides whether it is up to date.
+# pip put the binary beside `stager` when it installed the package; after that cargo alone decides
+# whether it is up to date.
 refresh_ionode() {
     local built="$CARGO_TARGET_DIR/release/stager-ionode" target="$venv/bin/stager-ionode"
     cmp -s "$built" "$target" && return 0
@@ -167,7 +174,8 @@ need_s3_server() {
     "$cache/moto/bin/python" -m pip install -q --disable-pip-version-check 'moto[s3,server]>=5.1'
 }
 
-# Clients that the tests of the S3 endpoint call. Apart from our own environment: they pin another botocore than ours.
+# Clients that the tests of the S3 endpoint call. Apart from our own environment: they pin another
+# botocore than ours.
 need_s3_clients() {
     local place="$cache/s3clients" wanted="awscli>=1.44 s3fs>=2026.1 pandas>=3 pyarrow>=22 s3cmd>=2.4"
     [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && return 0
@@ -181,7 +189,8 @@ need_s3_clients() {
     fi
 }
 
-# The program that the tests of plugins/pegasus are compared with, and the API that its example is written with. Apart and bare: what it asks for besides is for clouds that no test calls.
+# The program that the tests of plugins/pegasus are compared with, and the API that its example is
+# written with. Apart and bare: what it asks for besides is for clouds that no test calls.
 need_pegasus_transfer() {
     local place="$cache/pegasus" wanted="pegasus-wms.worker==5.1.3 pegasus-wms.api==5.1.3 pegasus-wms.common==5.1.3 six PyYAML" name
     [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && return 0
@@ -200,7 +209,8 @@ need_pegasus_transfer() {
     echo "$wanted" >"$place/.installed"
 }
 
-# Recorded workflows for tests, benchmarks and `make replay-all`. Only they are kept: wfcommons brings half a gigabyte that nothing of ours needs.
+# Recorded workflows for tests, benchmarks and `make replay-all`. Only they are kept: wfcommons
+# brings half a gigabyte that nothing of ours needs.
 need_recorded_workflows() {
     local place="$cache/recorded" wanted
     wanted="wfcommons==1.6 $(sha256sum <scripts/record_workflows.py)"
@@ -213,7 +223,8 @@ need_recorded_workflows() {
     fi
 }
 
-# Workflows that benchmarks judge by, drawn from recipes. The manifest that is kept in the project says what comes out.
+# Workflows that benchmarks judge by, drawn from recipes. The manifest that is kept in the project
+# says what comes out.
 need_made_workflows() {
     local place="$cache/made" wanted
     wanted="wfcommons==1.6 $(cat scripts/make_workflows.py scripts/record_workflows.py | sha256sum)"
@@ -239,8 +250,8 @@ run_recipes() (
     done
 )
 
-# Airflow for the tests of plugins/airflow, with what stager needs beside it but without stager, which each clone brings itself, and with a
-# database that is ready to be copied.
+# Airflow for the tests of plugins/airflow, with what stager needs beside it but without stager,
+# which each clone brings itself, and with a database that is ready to be copied.
 need_airflow() {
     local place="$cache/airflow" wanted
     wanted="apache-airflow>=3.3,<4 apache-airflow-providers-sftp setuptools>=77 flit_core>=3.11 hatchling>=1.27 hatch-vcs>=0.5 pytest>=8.3 pytest-timeout>=2.3 hypothesis>=6.115 jsonschema>=4.23"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The unit tests of what is committed, in a clone that has nothing beside it, with the environment and the binary of this one: what they need
-# besides must come from scripts/setup.sh or from the tests themselves.
+# The unit tests of what is committed, in a clone that has nothing beside it, with the environment
+# and the binary of this one: what they need besides must come from scripts/setup.sh or from the
+# tests themselves.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv="${VENV:-${VIRTUAL_ENV:-$PWD/.venv}}"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds what is released into dist/: the sdist of stager, one wheel of it for every Python and every x86-64 Linux with glibc 2.28 or newer, and the
-# wheels of the plugins. The tools come into an environment of their own.
-# One rule: the wheel is built from the sdist, so that neither lacks what the other has.
+# Builds what is released into dist/: the sdist of stager, one wheel of it for every Python and
+# every x86-64 Linux with glibc 2.28 or newer, and the wheels of the plugins. The tools come into an
+# environment of their own. One rule: the wheel is built from the sdist, so that neither lacks what
+# the other has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 glibc=2.28
@@ -23,7 +24,8 @@ need_tools() {
     echo "$wanted" >"$tools/.installed"
 }
 
-# At one place for all clones, and each time at the same: cargo knows a crate by its path, and would compile it anew elsewhere.
+# At one place for all clones, and each time at the same: cargo knows a crate by its path, and would
+# compile it anew elsewhere.
 unpack_sdist() {
     exec 9>"$cache/wheel-source.lock"
     flock 9

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the wheel of dist/ with pip, and runs the quick start, on bare Debian 11 and Debian 12 without Rust and without a compiler.
-# Needs root on Debian, and Debian's packages.
-# One rule: the roots keep nothing. Each check works in a copy of its own, which is removed.
+# Installs the wheel of dist/ with pip, and runs the quick start, on bare Debian 11 and Debian 12
+# without Rust and without a compiler. Needs root on Debian, and Debian's packages. One rule: the
+# roots keep nothing. Each check works in a copy of its own, which is removed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache="$HOME/.cache/stager/roots"
@@ -43,7 +43,8 @@ let_it_reach_the_index() {
     done
 }
 
-# Debian 11 has Python 3.9, and its users build a newer one. So do we: the source of Debian 12, compiled in a Debian 11 of its own.
+# Debian 11 has Python 3.9, and its users build a newer one. So do we: the source of Debian 12,
+# compiled in a Debian 11 of its own.
 need_python_of_debian_11() {
     local root="$cache/debian11-builder" made="$cache/python3.11-of-debian11.tar"
     [ ! -f "$made" ] || return 0

@@ -41,7 +41,7 @@ from stager.service.state_dir import StateDir
 from stager.worker.environment import DEFAULT
 
 EXISTING = {
-    OnExists.FAIL: "the same content is taken as it is, other content is not overwritten and the run ends not_durable",
+    OnExists.FAIL: "equal content there is adopted; other content is not overwritten, and the run ends not_durable",
     OnExists.REPLACE: "other content is replaced",
 }
 

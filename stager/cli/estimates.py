@@ -50,7 +50,7 @@ def print_choices(question: Question, table: PriceTable, choices: Sequence[Choic
         out.print(f"link {line}", markup=False)
     out.print(f"prices: {table.origin} of {table.date}, in {table.currency}", markup=False)
     if question.ignore_profiles:
-        out.print("plans: made without the profiles of job types; what happens is as they say", markup=False)
+        out.print("plans: made without the profiles of job types; the simulated jobs follow the profiles", markup=False)
     out.print()
     print_table(COLUMNS, [choice_row(choice) for choice in choices])
     for choice in choices:

@@ -37,7 +37,7 @@ def command(runs: tuple[str, ...], cache: bool, records: bool, dry_run: bool, st
     if as_json:
         print_json(report.model_dump(mode="json"))
         return
-    parts = [f"what the jobs of {report.logs} runs printed"]
+    parts = [f"the logs of jobs of {report.logs} runs"]
     parts += [f"{report.sandboxes} sandboxes of failed jobs"] if report.sandboxes else []
     parts += [f"{report.replicas} replicas"] if cache else []
     parts += [f"{len(report.runs)} runs with their ledgers and reports"] if records or runs else []

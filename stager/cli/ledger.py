@@ -45,4 +45,4 @@ def command(run: str | None, finals: bool, where: Where, as_json: bool) -> None:
     ]
     print_table(columns, rows)
     if any(entry.state == "released" for entry in entries):
-        click.echo("released: nobody reads it any more, so its space may go to other files")
+        click.echo("released: no job reads it any more, so its space may go to other files")

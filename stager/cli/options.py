@@ -75,7 +75,7 @@ state_dir_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     envvar="STAGER_STATE_DIR",
     show_envvar=True,
-    help="where runs, cache and journal live; one scheduler each",
+    help="the directory of runs, cache and journal; one scheduler for each",
 )
 
 
@@ -113,7 +113,7 @@ cores_option = click.option("--cores", type=click.IntRange(1), help="jobs' cores
 ignore_profiles_option = click.option(
     "--ignore-profiles",
     is_flag=True,
-    help="plan as if nothing had been measured of the job types, to compare; what the workflow declares still counts",
+    help="plan without the measurements of job types, to compare; declarations of the workflow still count",
 )
 no_direct_option = click.option(
     "--no-direct",

@@ -49,11 +49,9 @@ Example:
     "places",
     multiple=True,
     metavar="NAME[=PATH]",
-    help="a site whose transfers it shall do, and where stager-transfer is there; default: local, with the one beside this program",
+    help="a site whose transfers stager-transfer shall do, and its path there; default: local, with the one beside this program",
 )
-@click.option(
-    "--env", "variables", multiple=True, metavar="SITE:NAME=VALUE", help="what stager-transfer finds in its environment at that site"
-)
+@click.option("--env", "variables", multiple=True, metavar="SITE:NAME=VALUE", help="a variable for stager-transfer at that site")
 @click.option("--into", type=catalog_path, help="add the entries to this transformation catalog, or to the one in this workflow")
 @click.option("--sites", "site_file", type=catalog_path, help="add the environment to this site catalog, or to the one in this workflow")
 @click.option("--replace", is_flag=True, help="change entries that are there and say something else")

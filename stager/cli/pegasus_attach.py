@@ -37,7 +37,7 @@ Example:
   stager pegasus attach submit/me/pegasus/diamond/run0001 --once""",
 )
 @click.argument("submit_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--once", is_flag=True, help="register it, tell how far it is, and return: for cron, or when nobody is to follow it")
+@click.option("--once", is_flag=True, help="register it, print how far it is, and return: for cron, or where nothing shall follow it")
 @click.option("--quiet", "-q", is_flag=True, help="say only what is wrong")
 @capacity_option
 @state_dir_option

@@ -52,7 +52,7 @@ Example:
 @state_dir_option
 @click.option("--json", "as_json", is_flag=True, help="print the plan as JSON, the same bytes for the same inputs")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="write the plan's JSON there, for `submit --plan`")
-@click.option("--explain", metavar="LFN", help="why this file is treated as it is")
+@click.option("--explain", metavar="LFN", help="why the plan fetches, keeps or drops this file")
 @click.option(
     "--topology",
     "cluster",

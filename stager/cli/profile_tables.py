@@ -34,7 +34,7 @@ def list_profiles(profiles: Sequence[Profile]) -> None:
         rows.append((profile.job_type, str(profile.samples), str(profile.runs), *cells))
     print_table(columns, rows)
     if any(is_imported(profile) for profile in profiles):
-        click.echo("~ imported: nothing of it was measured here yet")
+        click.echo("~ imported: not measured here yet")
 
 
 def is_imported(profile: Profile) -> bool:

@@ -165,7 +165,7 @@ def tell_failure(run: RunClient, job: str) -> None:
     """The logs go with the scratch directory."""
     failed = [entry.job for entry in run.jobs(state="failed")] or [job]
     for name in failed[:1]:
-        click.echo(f"job {name} did not end well, so nothing was traced; what it said:", err=True)
+        click.echo(f"job {name} failed, so nothing was traced; its output:", err=True)
         for log in run.logs(name, tail_bytes=LOG_SHOWN_BYTES).logs:
             click.echo(log.text, err=True, nl=not log.text.endswith("\n"))
 

@@ -29,7 +29,7 @@ Example:
   stager resume montage-3f2a --capacity '20 GB'"""
 )
 @click.argument("run", required=False, type=RunName())
-@click.option("--as-submitted", is_flag=True, help="do not look whether the workflow file or its inputs were mended")
+@click.option("--as-submitted", is_flag=True, help="do not check whether the workflow file or its inputs changed")
 @click.option("--detach", is_flag=True, help="return at once")
 @click.option("--env", "names", multiple=True, metavar="NAME", help="give this variable to jobs that name it in env_pass (with --server)")
 @click.option("--quiet", "-q", is_flag=True, help="no progress, only the summary")

@@ -33,7 +33,7 @@ Example:
     metavar="IP:PORT",
     help="where the I/O node serves them over S3; any free port where that one is taken",
 )
-@click.option("--storage-url", default="", metavar="URL", help="what clients are told instead, as that of a proxy")
+@click.option("--storage-url", default="", metavar="URL", help="the address that clients are given instead, as that of a proxy")
 @tenants_option
 @capacity_option
 @cores_option

@@ -110,7 +110,7 @@ def tell(sandbox: wire.Sandbox) -> None:
     click.echo(f"it ran: {ran if len(ran) <= COMMAND_SHOWN else ran[:COMMAND_SHOWN] + ' …'}", err=True)
     if sandbox.missing:
         click.echo(missing(sandbox), err=True)
-    click.echo("what you change here is used by nothing; `exit` leaves", err=True)
+    click.echo("nothing uses the files that you change here; `exit` leaves", err=True)
 
 
 def missing(sandbox: wire.Sandbox) -> str:

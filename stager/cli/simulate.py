@@ -128,13 +128,13 @@ Example:
 @many("cores", click.IntRange(1), "cores of each node; default: all of this machine")
 @many("capacity", Size(), "space of each I/O node, as in '20 GB'; default: 80 % of what is free here")
 @many("wan", Rate(), f"rate to and from each origin, as in '1 Gbit/s'; default: {DEFAULT_WAN_BYTES_PER_S / 1e6:.0f} MB/s")
-@many("latency", Duration(), f"what each transfer pays before its first byte, as in '30 ms'; default: {DEFAULT_LATENCY_S * 1000:.0f} ms")
+@many("latency", Duration(), f"latency of each transfer before its first byte, as in '30 ms'; default: {DEFAULT_LATENCY_S * 1000:.0f} ms")
 @many("disk", Rate(), f"rate of each node's disk; default: {DEFAULT_DISK_BYTES_PER_S / 1e6:.0f} MB/s")
 @many("network", Rate(), "rate of each node's network, into it and out of it; default: as its disk")
-@many("overhead", Duration(), "what an attempt takes beside its program; default: as measured here, else what was measured elsewhere")
-@many("fetch_file", Duration(), "what each fetched file takes of the line beside its bytes, as in '5 ms'; default: nothing")
-@many("upload_file", Duration(), "what each uploaded file takes of the line beside its bytes; default: nothing")
-@many("overhead_file", Duration(), "what an attempt takes beside its program for each output; default: as measured here, else nothing")
+@many("overhead", Duration(), "overhead of an attempt beside its program; default: as measured here, else as measured elsewhere")
+@many("fetch_file", Duration(), "time on the line for each fetched file beside its bytes, as in '5 ms'; default: nothing")
+@many("upload_file", Duration(), "time on the line for each uploaded file beside its bytes; default: nothing")
+@many("overhead_file", Duration(), "overhead of an attempt for each of its outputs; default: as measured here, else nothing")
 @many("policy", PolicyChoice(), "'default', or knobs as in 'lookahead=off,fetches_ahead_max=8'")
 @many("failures", click.INT, "a seed: nodes, origins, transfers, jobs and the scheduler fail as drawn from it; default: nothing fails")
 @many("failures_per_hour", click.FloatRange(0.0, 3600.0), "how often each node is lost with its disk: plans reckon with it; default: 0")
@@ -179,7 +179,7 @@ def command(
         varied = [name for name in names if len(asked[name]) > 1]
         title = f"workflow {workflow.name!r}: {len(workflow.jobs)} jobs, {len(workflow.files)} files"
         fixed = ", ".join(f"{name} {words_of(choices[0])[name]}" for name in names if name not in varied)
-        blind = ["plans made without the profiles of job types; what happens is as they say"] if ignore_profiles else []
+        blind = ["plans are made without the profiles of job types; the simulated jobs follow the profiles"] if ignore_profiles else []
         print_answers([title, fixed, *blind], varied, [[words_of(choice)[name] for name in varied] for choice in choices], answers)
     return exit_of([answer.outcome for answer in answers])
 
