@@ -6,7 +6,7 @@ May know: the pure packages. One rule: ports take values and return values; an a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -75,6 +75,13 @@ class OriginAccess(Protocol):
 
     def probe(self, origin: Origin, path: str, *, write: bool) -> Probe:
         """Reachable, writable, room; leaves nothing behind."""
+
+
+class Put(Protocol):
+    """Tells the Machine a fact, from any thread. Time is stamped on it when it is taken."""
+
+    def __call__(self, event: Event, on_durable: Callable[[], None] | None = None, /) -> None:
+        """`on_durable` is called once the journal holds the event."""
 
 
 class World(Protocol):

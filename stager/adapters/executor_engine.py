@@ -11,6 +11,7 @@ from collections.abc import Callable, Container
 
 from stager.adapters.executor_local import Ending, LocalExecutor, Surroundings, outputs_of
 from stager.planning.plan import Access
+from stager.ports import Put
 from stager.scheduler import commands as cmd
 from stager.worker import AttemptInput, AttemptSpec, Called, InputAccess, Place, Worker
 from stager.worker.called import KILLED
@@ -19,7 +20,7 @@ from stager.worker.called import KILLED
 class EngineExecutor(LocalExecutor):
     """On the event loop's thread."""
 
-    def __init__(self, worker: Worker, put: Callable[..., None], surroundings: Surroundings, staged: Callable[[], None]) -> None:
+    def __init__(self, worker: Worker, put: Put, surroundings: Surroundings, staged: Callable[[], None]) -> None:
         super().__init__(worker, put, surroundings)
         self.called = Called(worker, staged)
 

@@ -21,6 +21,7 @@ from stager.model.errors import Fault, StagerError
 from stager.model.ids import produced_file_id
 from stager.model.workflow import Job, Workflow
 from stager.planning.plan import Access
+from stager.ports import Put
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.tasks import Tasks
@@ -72,9 +73,7 @@ class Surroundings(executor_kept.Surroundings, Protocol):
 class LocalExecutor:
     """On the event loop's thread."""
 
-    def __init__(
-        self, worker: Worker, put: Callable[..., None], surroundings: Surroundings, kept_sandboxes: KeptSandboxes | None = None
-    ) -> None:
+    def __init__(self, worker: Worker, put: Put, surroundings: Surroundings, kept_sandboxes: KeptSandboxes | None = None) -> None:
         """`kept_sandboxes`: where sandboxes of jobs that failed are kept; None: none is."""
         self.worker, self.put, self.surroundings = worker, put, surroundings
         self.tasks = Tasks()

@@ -27,13 +27,13 @@ class Inbox:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.changed = threading.Condition()
-        self.items: deque[tuple[Any, Callback | None]] = deque()
+        self.items: deque[tuple[ev.Event, Callback | None]] = deque()
         self.questions: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self.wakes: list[float] = []
         self.last_at = 0.0
         self.closed = False
 
-    def put(self, event: Any, on_durable: Callback | None = None) -> None:
+    def put(self, event: ev.Event, on_durable: Callback | None = None) -> None:
         """`on_durable` is called once the journal holds the event."""
         with self.changed:
             self.items.append((event, on_durable))
@@ -62,7 +62,7 @@ class Inbox:
             while self.questions:
                 self.questions.popleft()[1].cancel()
 
-    def take(self) -> tuple[list[Any], list[Callback]] | None:
+    def take(self) -> tuple[list[ev.Event], list[Callback]] | None:
         """The next events, stamped, with what to call when they are durable. Blocks; None when closed."""
         while True:
             with self.changed:
@@ -84,9 +84,9 @@ class Inbox:
     def _wait_s(self) -> float | None:
         return min(WAIT_S_MAX, max(0.0, self.wakes[0] - self.clock())) if self.wakes else None
 
-    def _batch(self) -> tuple[list[Any], list[Callback]]:
+    def _batch(self) -> tuple[list[ev.Event], list[Callback]]:
         """A node's report opens a batch of its own: commands given before it was taken must not be mixed with those that answer it."""
-        events: list[Any] = []
+        events: list[ev.Event] = []
         callbacks: list[Callback] = []
         at = self.last_at = max(self.last_at, self.clock())
         if self._due():

@@ -16,6 +16,7 @@ from typing import Any
 
 from stager.adapters.ionode import IoNode, is_lost
 from stager.model.errors import ErrorClass, Fault, StagerError
+from stager.ports import Put
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.outstanding import Outstanding
 from stager.runtime.transfer_calls import TransferCalls
@@ -39,7 +40,6 @@ ToNode = (
     | cmd.DeleteReplica
     | cmd.EraseSpill
 )
-Put = Callable[..., None]
 Lost = Callable[[StagerError], None]
 Clock = Callable[[], float]
 

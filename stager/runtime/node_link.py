@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from stager.adapters.ionode import IoNode
 from stager.model.errors import Fault, Refused, StagerError, Transient
+from stager.ports import Put
 from stager.runtime.credentials import CredentialBook
-from stager.runtime.node_calls import Clock, NodeCalls, Put, ToNode
+from stager.runtime.node_calls import Clock, NodeCalls, ToNode
 from stager.runtime.outstanding import Outstanding
 from stager.runtime.wire_events import node_event, node_reported
 from stager.scheduler import commands as cmd
@@ -130,7 +132,7 @@ class NodeLink:
             if event is None:
                 self.durable(seq)
             else:
-                self.put(event, lambda seq=seq: self.durable(seq))
+                self.put(event, partial(self.durable, seq))
             self.seen_seq = seq
 
     async def _report(self) -> None:

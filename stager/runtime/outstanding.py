@@ -76,13 +76,13 @@ class Outstanding:
             self.gave(commands)
         self.epoch, self.wakes = kept.epoch, set(kept.wakes)
 
-    def saw(self, events: Sequence[Any]) -> None:
+    def saw(self, events: Sequence[ev.Event]) -> None:
         for event in events:
             handler = SEEN.get(type(event))
             if handler is not None:
                 handler(self, event)
 
-    def gave(self, commands: Sequence[Any]) -> None:
+    def gave(self, commands: Sequence[cmd.Command]) -> None:
         for command in commands:
             handler = GIVEN.get(type(command))
             if handler is not None:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from stager import wire
 from stager.model.errors import InvalidInput, Refused, Transient
 from stager.model.workflow import Workflow
+from stager.ports import Put
 from stager.scheduler import events as ev
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.state import RunEntry
@@ -22,7 +23,7 @@ from stager.service.commands import Commits
 from stager.service.engine_calls import CallStates, Seen, StagedCalls
 from stager.service.inquiry import Inquiry, Pulse
 from stager.service.lifetime import Lifetime
-from stager.service.run_service import Put, RunService
+from stager.service.run_service import RunService
 
 LOOK_AGAIN_S, LOOK_AGAIN_MAX_S = 0.05, 1.0
 WAITING_FEW = 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from stager.adapters import moves
 from stager.adapters.overheads import Seen
@@ -31,7 +30,7 @@ class Measuring:
         self.begun: dict[str, float] = {}
         self.moving: dict[str, cmd.Fetch | cmd.Upload] = {}
 
-    def saw(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
+    def saw(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> None:
         """The next plan is made after a run: what it measured is there by then."""
         ended = [event for event in events if type(event) is ev.AttemptEnded and event.outcome is ev.Outcome.OK]
         self.store.add_overheads(self._overheads(events, commands))
@@ -45,7 +44,7 @@ class Measuring:
         run = self.machine.state.runs.get(event.run)
         return run is not None and run.workflow.engine not in MEASURED_BY_ENGINE
 
-    def _overheads(self, events: Sequence[Any], commands: Sequence[Any]) -> list[Seen]:
+    def _overheads(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> list[Seen]:
         """One that waited for space, or was begun by an earlier scheduler, tells nothing of what an attempt takes."""
         seen, others = [], len(self.begun) - 1
         for event in events:
@@ -72,15 +71,15 @@ class Measuring:
         files = self.machine.state.files
         return [(lfn, files[run.file_ids[lfn]].size_bytes) for lfn in dict.fromkeys(entry.lfn for entry in job.inputs)]
 
-    def _moves(self, events: Sequence[Any], commands: Sequence[Any]) -> list[moves.Seen]:
+    def _moves(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> list[moves.Seen]:
         """Only what went over the link tells of it."""
         seen: list[moves.Seen] = []
         for event in events:
-            if type(event) in (ev.TransferDone, ev.TransferFailed, ev.TransferCancelled):
+            if isinstance(event, (ev.TransferDone, ev.TransferFailed, ev.TransferCancelled)):
                 command = self.moving.pop(event.transfer, None)
                 if command is not None and command.run in self.machine.state.runs:
                     seen += moved_by(event, command, self.machine.state.runs[command.run].workflow.origins[command.origin])
-        self.moving |= {command.transfer: command for command in commands if type(command) in (cmd.Fetch, cmd.Upload)}
+        self.moving |= {command.transfer: command for command in commands if isinstance(command, (cmd.Fetch, cmd.Upload))}
         return seen
 
     def _sample(self, event: ev.AttemptEnded) -> Sample:
@@ -108,7 +107,7 @@ class Measuring:
         )
 
 
-def moved_by(event: Any, command: cmd.Fetch | cmd.Upload, origin: Origin) -> list[moves.Seen]:
+def moved_by(event: ev.Event, command: cmd.Fetch | cmd.Upload, origin: Origin) -> list[moves.Seen]:
     """The node counts the seconds of a transfer and not those that it waited for its turn."""
     if type(event) is not ev.TransferDone or event.bytes_moved <= 0 or event.duration_s <= 0:
         return []

@@ -17,6 +17,7 @@ from stager.model.places import overlaps
 from stager.model.units import format_size
 from stager.model.workflow import CycleFound, Workflow, final_places, graph_of
 from stager.planning.plan import Plan
+from stager.ports import Put
 from stager.runtime.credentials import CredentialBook
 from stager.scheduler import events as ev
 from stager.scheduler.amendment import changes_of, conflicts_of, with_known_shells
@@ -29,7 +30,6 @@ NAME_LENGTH_MAX = 40
 CONFLICTS_SHOWN = 5
 SUBMIT_ADVICE = "end the scheduler (stager shutdown) and submit with a larger --capacity or STAGER_CAPACITY, or name a spill origin"
 OVER = (RunOutcome.SUCCEEDED, RunOutcome.CANCELLED)
-Put = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)

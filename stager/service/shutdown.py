@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stager.model.errors import Refused, Transient
+from stager.ports import Put
 from stager.scheduler import events as ev
 from stager.scheduler.state import RunEntry
 from stager.service.inquiry import Inquiry, Pulse
 from stager.service.known_runs import KnownRuns
 from stager.service.lifetime import Lifetime
-from stager.service.run_service import Put
 from stager.tasks import Tasks
 
 log = logging.getLogger(__name__)
