@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from stager.adapters.run_records import names_in
 from stager.model.units import parse_duration_s, parse_rate_bytes_per_s, parse_size_bytes
 from stager.service.settings import Settings, read_settings, state_dir_of
 from stager.service.state_dir import StateDir
@@ -67,6 +66,9 @@ class RunName(ParamType):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         records = StateDir(state_dir_of(ctx.params.get("state_dir"))).runs
+        # Every command has options, and few are completed.
+        from stager.adapters.run_records import names_in
+
         return [CompletionItem(run) for run in names_in(records) if run.startswith(incomplete)]
 
 

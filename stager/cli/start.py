@@ -5,6 +5,7 @@ One rule: it imports what Python has at hand anyway. Nothing was made by then, s
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -29,5 +30,6 @@ def main() -> None:
     try:
         program()
     finally:
-        # All is said and done: another must not break into Python's own end.
+        # All is said and done: another must not break into Python's own end, which need not look for garbage among all that was imported.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        gc.freeze()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -240,9 +239,14 @@ def read_config(env: Mapping[str, str]) -> Mapping[str, Any]:
     base = env.get("XDG_CONFIG_HOME") or str(Path(env.get("HOME", "/")) / ".config")
     path = Path(base) / "stager" / "config.toml"
     try:
-        config = tomllib.loads(path.read_text())
+        text = path.read_text()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return {}
+    # Few have such a file.
+    import tomllib
+
+    try:
+        config = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise InvalidInput(f"{path} is not valid TOML: {problem}", subject=str(path)) from problem
     unknown = sorted(set(config) - CONFIG_KEYS)

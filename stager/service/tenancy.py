@@ -17,7 +17,6 @@ from stager.adapters.origin_config import needs_secrets, resolve
 from stager.model.errors import Denied, Refused, StagerError
 from stager.model.tenants import Tenant, Tenants
 from stager.model.workflow import Origin
-from stager.readers.tenants import read_tenants
 from stager.service.access_policy import AccessPolicy
 
 log = logging.getLogger(__name__)
@@ -46,6 +45,9 @@ class Tenancy:
         return found
 
     def _read(self) -> Tenants | StagerError:
+        # Most schedulers have no tenants, and start sooner without what reads their file.
+        from stager.readers.tenants import read_tenants
+
         try:
             tenants = read_tenants(self.path)
             for tenant in tenants.by_name.values():
