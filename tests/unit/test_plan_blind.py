@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from stager.cli import submit
+from stager.cli import local_submit
 from stager.cli.main import stager
 from stager.estimate import estimate
 from stager.model.cluster import Cluster, ComputeNodes
@@ -155,7 +155,7 @@ def test_a_blind_plan_is_submitted_as_a_blind_one(place: Path, monkeypatch: pyte
     assert isinstance(refused.exception, Refused)
     assert "the plan was made without the profiles of job types" in str(refused.exception)
     submitted: list[Plan] = []
-    monkeypatch.setattr(submit, "run_to_end", lambda settings, workflow, plan, *_, **__: submitted.append(plan))
+    monkeypatch.setattr(local_submit, "run_to_end", lambda settings, workflow, plan, *_, **__: submitted.append(plan))
     for more in (("--plan", "plan.json"), ()):
         assert called("submit", "w.yml", "--ignore-profiles", *more).exit_code == 0
     assert [(plan.profiles_ignored, plan.jobs[0].compute_s) for plan in submitted] == [(True, 1.0)] * 2

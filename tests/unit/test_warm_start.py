@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,3 +72,15 @@ def test_a_socket_that_nobody_listens_on_is_none(tmp_path: Path) -> None:
     listening.close()
     assert not is_listened_on(place)
     assert not is_listened_on(tmp_path / "nowhere" / "scheduler.sock")
+
+
+@pytest.mark.parametrize(
+    "module, heavy",
+    [
+        ("stager.cli.submit", ["pydantic", "stager.readers", "stager.best_plan"]),
+        ("stager.service.command_line", ["yaml", "stager.readers"]),
+    ],
+)
+def test_what_a_start_waits_for_leaves_the_rest_until_it_is_needed(module: str, heavy: list[str]) -> None:
+    told = subprocess.run([sys.executable, "-c", f"import sys, {module}; print(*sys.modules)"], capture_output=True, text=True, check=True)
+    assert not set(heavy) & set(told.stdout.split())
