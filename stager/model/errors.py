@@ -29,27 +29,34 @@ class Fault:
     subject: str = ""
 
 
-PERMANENT_CODES = frozenset(
-    {
-        "not_found",
-        "denied",
-        "host_key_unknown",
-        "host_key_changed",
-        "auth_failed",
-        "certificate_refused",
-        "no_space_origin",
-        "source_changed",
-        "destination_exists",
-        "destination_newer",
-        "destination_is_directory",
-        "link_leads_out",
-        "link_not_followed",
-        "outputs_missing",
-        "output_escapes",
-        "unsupported",
-        "bad_request",
-    }
-)
+NODE_CODES_OF: dict[ErrorClass, str] = {
+    ErrorClass.INVALID_INPUT: """
+        api_version bad_request bucket_unknown checksum_type_wrong checksum_wrong destination_is_directory incomplete_body
+        link_leads_out link_not_followed not_found object_unknown origin_unknown output_escapes outputs_missing part_order
+        part_small part_wrong peer_unknown replica_unknown size_wrong too_large unsupported upload_unknown
+    """,
+    ErrorClass.REFUSED: """
+        bucket_exists bucket_not_empty cancelled destination_exists destination_newer exceeds_reservation no_space_node
+        no_space_origin precondition_failed replica_busy share_full source_changed stale_epoch stale_incarnation
+        stripe_not_here
+    """,
+    ErrorClass.TRANSIENT: """
+        busy connection_lost draining internal io_error origin_unreachable peer_unreachable replication_failed short_read
+        timeout too_many_bodies unknown
+    """,
+    ErrorClass.CORRUPT: """
+        checksum_mismatch object_corrupt origin_misbehaves output_changed peer_misbehaves store_damaged
+    """,
+    ErrorClass.DENIED: """
+        auth_failed certificate_refused denied host_key_changed host_key_unknown token_wrong
+    """,
+}
+NODE_CODES = {code: error_class for error_class, codes in NODE_CODES_OF.items() for code in codes.split()}
+"""What I/O nodes call their errors: the table of docs/formats/ionode-api.md, which is also that of ionode/core/src/error.rs."""
+STAYS_REFUSED = frozenset({"destination_exists", "destination_newer", "no_space_origin", "source_changed"})
+"""Of what is refused: what somebody has to change something for at an origin."""
+PERMANENT_CODES = STAYS_REFUSED | {code for code, of in NODE_CODES.items() if of in (ErrorClass.DENIED, ErrorClass.INVALID_INPUT)}
+"""Trying the same thing again cannot help."""
 
 
 UNREACHABLE_CODES = frozenset({"origin_unreachable", "connection_lost", "timeout"})

@@ -218,7 +218,7 @@ CALLS: dict[type, tuple[Callable[[Any], str], Callable[..., Coroutine[Any, Any, 
 
 def no_assembly(node: str) -> Fault:
     """The API has no call for it yet (docs/decisions/2026-11-22-stripes-on-the-way.md), so that nodes never say that they can."""
-    return Fault(ErrorClass.REFUSED, "unsupported", f"node {node!r} makes no file of parts on other nodes", node)
+    return Fault(ErrorClass.INVALID_INPUT, "unsupported", f"node {node!r} makes no file of parts on other nodes", node)
 
 
 def made_s_ago(made_at: float, now: float) -> int:

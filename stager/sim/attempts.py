@@ -116,7 +116,7 @@ class Executor:
         replicas = [node.sound(entry.file, entry.generation) for entry in held]
         if None in replicas:
             gone = held[replicas.index(None)].lfn
-            self._refuse(command, Fault(ErrorClass.CORRUPT, "replica_unknown", f"input {gone} is not on the node", gone))
+            self._refuse(command, Fault(ErrorClass.INVALID_INPUT, "replica_unknown", f"input {gone} is not on the node", gone))
             return
         if len(held) < len(command.inputs):
             fault = fault_of_direct(command, self._origin_of) or mount_fault(command, self._faults, self._clock.now)

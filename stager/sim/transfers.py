@@ -184,7 +184,7 @@ class TransferTable:
                 return
         elif node.sound(command.file, command.generation) is None:
             message = f"{command.lfn}: replica {command.generation} is not there to be uploaded"
-            self._fail(moving, Fault(ErrorClass.CORRUPT, "replica_unknown", message, command.lfn))
+            self._fail(moving, Fault(ErrorClass.INVALID_INPUT, "replica_unknown", message, command.lfn))
             return
         lane = self._lanes.get((node.id, origin.url))
         if lane is None:
@@ -340,7 +340,7 @@ class TransferTable:
         if stored is None:
             return Fault(ErrorClass.INVALID_INPUT, "not_found", f"{command.lfn}: {command.path} is not at the origin", command.lfn)
         if command.token and stored.token != command.token:
-            return Fault(ErrorClass.CORRUPT, "source_changed", f"{command.lfn}: {command.path} changed at the origin", command.lfn)
+            return Fault(ErrorClass.REFUSED, "source_changed", f"{command.lfn}: {command.path} changed at the origin", command.lfn)
         return None
 
     def _copy_fault(self, moving: Moving, command: cmd.CopyReplica) -> Fault | None:
@@ -349,7 +349,7 @@ class TransferTable:
             return LOST_SOURCE
         if moving.source.sound(command.file, command.source_generation) is None:
             message = f"{command.lfn}: {command.source} has no sound replica {command.source_generation}"
-            return Fault(ErrorClass.CORRUPT, "replica_unknown", message, command.lfn)
+            return Fault(ErrorClass.INVALID_INPUT, "replica_unknown", message, command.lfn)
         return None
 
     def _made(self, moving: Moving, content: str, size_bytes: int) -> None:
@@ -383,7 +383,8 @@ class TransferTable:
         there = moving.origin.files.get(command.path)
         if replica is None:
             self._fail(
-                moving, Fault(ErrorClass.CORRUPT, "replica_unknown", f"{command.lfn}: replica {command.generation} is gone", command.lfn)
+                moving,
+                Fault(ErrorClass.INVALID_INPUT, "replica_unknown", f"{command.lfn}: replica {command.generation} is gone", command.lfn),
             )
             return
         same = there is not None and there.content == replica.content

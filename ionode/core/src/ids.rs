@@ -2,7 +2,7 @@
 //!
 //! The one rule: what passes here can be a file name component without leading anywhere else.
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 
 const ID_LENGTH_MAX: usize = 128;
 
@@ -15,7 +15,7 @@ pub fn check_id(what: &str, text: &str) -> Result<(), ApiError> {
         return Ok(());
     }
     let shown: String = text.chars().take(ID_LENGTH_MAX).collect();
-    Err(ApiError::invalid("bad_request", shown, format!("the {what} is not 1 to {ID_LENGTH_MAX} of A-Z a-z 0-9 . _ -; use such an id")))
+    Err(ApiError::new(Code::BadRequest, shown, format!("the {what} is not 1 to {ID_LENGTH_MAX} of A-Z a-z 0-9 . _ -; use such an id")))
 }
 
 /// `a/b/c`: no empty component, no `.` or `..`, no NUL, not absolute.
@@ -29,8 +29,8 @@ pub fn check_relative_path(path: &str) -> Result<(), ApiError> {
     if is_relative_path(path) {
         return Ok(());
     }
-    Err(ApiError::invalid(
-        "bad_request",
+    Err(ApiError::new(
+        Code::BadRequest,
         path,
         format!("the path {path:?} is not relative and clean; write it as a/b/c without . or .. or empty parts"),
     ))

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 use crate::record::{Partial, Record, Source};
 use crate::replica::{Replica, ReplicaKey, ReplicaState};
 use crate::space::{Holder, NoSpace, Space};
@@ -163,8 +163,8 @@ impl Index {
         if replica.state == ReplicaState::Present {
             return Ok(replica);
         }
-        Err(ApiError::corrupt(
-            "checksum_mismatch",
+        Err(ApiError::new(
+            Code::ChecksumMismatch,
             &key.file_id,
             format!("replica {key} is quarantined; make it again from its origin, a peer or its producer"),
         ))
@@ -175,7 +175,7 @@ impl Index {
         let Some(slot) = self.slots.get(key) else { return Ok(false) };
         if slot.leases > 0 {
             let message = format!("replica {key} is open under {} leases; delete it again when they have been released", slot.leases);
-            return Err(ApiError::refused("replica_busy", &key.file_id, message));
+            return Err(ApiError::new(Code::ReplicaBusy, &key.file_id, message));
         }
         if slot.leaving {
             return Ok(false);
@@ -302,10 +302,5 @@ impl Index {
 }
 
 fn unknown(key: &ReplicaKey) -> ApiError {
-    ApiError::new(
-        crate::error::Class::InvalidInput,
-        "replica_unknown",
-        &key.file_id,
-        format!("there is no replica {key} on this node; fetch or copy it first"),
-    )
+    ApiError::new(Code::ReplicaUnknown, &key.file_id, format!("there is no replica {key} on this node; fetch or copy it first"))
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 
 pub const STRIPE_BYTES_MIN: u64 = 1 << 20;
 const STRIPES_MAX: u64 = 1 << 20;
@@ -41,7 +41,7 @@ impl Layout {
     /// As it came from elsewhere.
     pub fn checked(self, subject: &str) -> Result<Self, ApiError> {
         let Self { index, count, stripe_bytes, file_bytes } = self;
-        let bad = |why: String| Err(ApiError::invalid("bad_request", subject, format!("the stripes asked of {subject} are none: {why}")));
+        let bad = |why: String| Err(ApiError::new(Code::BadRequest, subject, format!("the stripes asked of {subject} are none: {why}")));
         if !stripe_bytes.is_power_of_two() || stripe_bytes < STRIPE_BYTES_MIN {
             return bad(format!("stripe_bytes is a power of two from {STRIPE_BYTES_MIN} on, not {stripe_bytes}"));
         }

@@ -170,7 +170,7 @@ fn replica_step(index: &mut Index, model: &mut Model, op: &Op) {
                 Some(_) if model.leases.iter().any(|lease| lease.1.contains(k)) => Err(()),
                 Some(found) => Ok(!std::mem::replace(&mut found.3, true)),
             };
-            assert_eq!(index.begin_delete(&key(*k)).map_err(|error| assert_eq!(error.code, "replica_busy")), expected);
+            assert_eq!(index.begin_delete(&key(*k)).map_err(|error| assert_eq!(error.code.as_str(), "replica_busy")), expected);
         }
         Op::FinishDelete(k) if model.replicas.iter().any(|replica| replica.0 == *k && replica.3) => {
             index.apply(&Record::Delete { key: key(*k) });

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::signal::{killpg, Signal};
 use nix::unistd::Pid;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_origins::SftpConfig;
 
 use crate::{ssh_config, table, Timing};
@@ -53,7 +53,7 @@ impl Session {
     /// Must be called by a thread that lives as long as the session: the kernel ends sshfs when that thread ends.
     pub fn start(place: &Place, config: &SftpConfig, timing: Timing) -> Result<Self, ApiError> {
         let wrong = |error: std::io::Error| {
-            ApiError::transient("io_error", &config.host, format!("sshfs cannot be started ({error}); is it installed?"))
+            ApiError::new(Code::IoError, &config.host, format!("sshfs cannot be started ({error}); is it installed?"))
         };
         table::detach(&place.point);
         let settings = place.directory.join("ssh_config");
@@ -188,7 +188,7 @@ fn prober(point: &Path) -> (Sender<()>, Receiver<Result<(), Errno>>) {
 }
 
 fn late(config: &SftpConfig) -> ApiError {
-    ApiError::transient("timeout", &config.host, format!("{} did not answer in time to be mounted; look at the network", config.host))
+    ApiError::new(Code::Timeout, &config.host, format!("{} did not answer in time to be mounted; look at the network", config.host))
 }
 
 fn refused(log: &str, config: &SftpConfig) -> ApiError {
@@ -196,15 +196,15 @@ fn refused(log: &str, config: &SftpConfig) -> ApiError {
     let last = log.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").trim();
     let message = format!("{}:{} at {host} cannot be mounted: {last}", config.user, config.base_path);
     if log.contains("Host key verification failed") {
-        return ApiError::denied("host_key_unknown", host, format!("{message}; put the right host key into known_hosts"));
+        return ApiError::new(Code::HostKeyUnknown, host, format!("{message}; put the right host key into known_hosts"));
     }
     if log.contains("Permission denied (") {
-        return ApiError::denied("auth_failed", host, format!("{message}; check user and key"));
+        return ApiError::new(Code::AuthFailed, host, format!("{message}; check user and key"));
     }
     if log.contains("No such file or directory") {
-        return ApiError::invalid("not_found", &config.base_path, message);
+        return ApiError::new(Code::NotFound, &config.base_path, message);
     }
-    ApiError::transient("origin_unreachable", host, message)
+    ApiError::new(Code::OriginUnreachable, host, message)
 }
 
 #[cfg(test)]

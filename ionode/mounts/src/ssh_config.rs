@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_origins::SftpConfig;
 
 /// By this name, so that no host name is ever an argument.
@@ -64,7 +64,7 @@ fn refused(text: &str) -> ApiError {
     let message = format!(
         "{text:?} cannot be said to ssh, which mounts read with (quotes, backslashes, \"${{\" and control characters); choose another name"
     );
-    ApiError::invalid("unsupported", text, message)
+    ApiError::new(Code::Unsupported, text, message)
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
         let said = text(&config("ana", "/k"), Duration::from_secs(5)).unwrap();
         assert!(said.contains("UserKnownHostsFile \"/home/a b/known\" \"/etc/100%%\"\n") && said.contains("StrictHostKeyChecking yes\n"));
         for bad in ["a\nProxyCommand id", "a\" b", "${HOME}", ""] {
-            assert_eq!(text(&config(bad, "/k"), Duration::from_secs(5)).unwrap_err().code, "unsupported", "{bad:?}");
+            assert_eq!(text(&config(bad, "/k"), Duration::from_secs(5)).unwrap_err().code.as_str(), "unsupported", "{bad:?}");
             assert!(text(&config("ana", bad), Duration::from_secs(5)).is_err());
         }
     }

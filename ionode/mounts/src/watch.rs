@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_origins::SftpConfig;
 
 use crate::session::{Place, Session};
@@ -40,7 +40,7 @@ impl Watch {
         let place = Place::new(root, origin_id);
         DirBuilder::new().recursive(true).mode(0o700).create(&place.point).map_err(|error| {
             let shown = place.point.display().to_string();
-            ApiError::transient("io_error", &shown, format!("the mount point {shown} cannot be made ({error}); look at its disk"))
+            ApiError::new(Code::IoError, &shown, format!("the mount point {shown} cannot be made ({error}); look at its disk"))
         })?;
         let path = place.point.clone();
         let seen = Arc::new(Mutex::new(Seen { state: State::Away, message: None }));

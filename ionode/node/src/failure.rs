@@ -3,7 +3,7 @@
 //! The one rule: an error says what happened to which file and what to do; a full disk is never called anything else.
 
 use serde_json::{Map, Value};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::space::NoSpace;
 
 pub use stager_store::failure::{at, disk};
@@ -34,9 +34,9 @@ pub fn no_space(node_id: &str, subject: &str, short: NoSpace) -> ApiError {
         "the node {node_id} has {} bytes left and {subject} needs {} more; delete replicas or raise the capacity",
         short.free_bytes, short.needed_bytes
     );
-    ApiError::refused("no_space_node", subject, message)
+    ApiError::new(Code::NoSpaceNode, subject, message)
 }
 
 pub fn bad_request(subject: impl Into<String>, message: impl Into<String>) -> ApiError {
-    ApiError::invalid("bad_request", subject, message)
+    ApiError::new(Code::BadRequest, subject, message)
 }

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use stager_core::error::{ApiError, Class};
+use stager_core::error::{ApiError, Class, Code};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 
 use crate::failure::at;
@@ -135,7 +135,7 @@ pub async fn require_sound(node: &Arc<Node>, cause: &Cause, keys: &[ReplicaKey])
         node.quarantine(cause, &key, "does not have the content it was committed with").await?;
     }
     let message = format!("replica {key} is damaged on the node's disk; no job has read it, it is made again");
-    Err(ApiError::corrupt("checksum_mismatch", &key.file_id, message))
+    Err(ApiError::new(Code::ChecksumMismatch, &key.file_id, message))
 }
 
 fn is_sound(node: &Node, replica: &Replica) -> Result<bool, ApiError> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::replica::{Replica, ReplicaKind, ReplicaState};
 use stager_objects::Care;
 use stager_store::fsck::{self, What};
@@ -90,7 +90,7 @@ fn check(options: &FsckOptions) -> Result<Findings, Unopened> {
             "the store {} has format {format}; start a node on it once, which upgrades it, or use the version that wrote it",
             root.display()
         );
-        return Err(ApiError::invalid("unsupported", root.display().to_string(), message).into());
+        return Err(ApiError::new(Code::Unsupported, root.display().to_string(), message).into());
     }
     let report = fsck::check(root)?;
     let mut findings = Findings {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::sync::{Arc, Mutex};
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::replica::{Replica, ReplicaKey};
 use stager_core::stripes::Layout;
 use tokio::sync::watch;
@@ -90,8 +90,8 @@ impl InFlightReplica {
     pub async fn checked(&mut self, key: &ReplicaKey) -> Result<Replica, ApiError> {
         match self.verified.wait_for(Option::is_some).await {
             Ok(replica) => Ok(replica.clone().expect("waited for")),
-            Err(_) => Err(ApiError::transient(
-                "connection_lost",
+            Err(_) => Err(ApiError::new(
+                Code::ConnectionLost,
                 &key.file_id,
                 format!("replica {key} was being made on this node and that ended early; ask for it again"),
             )),

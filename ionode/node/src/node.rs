@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::events::EventBuffer;
 use stager_core::index::{EpochCheck, Index};
 use stager_core::record::{Partial, Record};
@@ -172,8 +172,8 @@ impl Node {
         if !self.is_draining() {
             return Ok(());
         }
-        Err(ApiError::transient(
-            "draining",
+        Err(ApiError::new(
+            Code::Draining,
             subject,
             format!("the node {} is ending and takes no new work; use another node or start it again", self.node_id),
         ))
@@ -211,7 +211,7 @@ impl Node {
                 EpochCheck::Stale => {
                     let message =
                         format!("this node obeys epoch {ours} and the call came from epoch {epoch}; another scheduler has taken over");
-                    return Err(ApiError::refused("stale_epoch", epoch.to_string(), message));
+                    return Err(ApiError::new(Code::StaleEpoch, epoch.to_string(), message));
                 }
                 EpochCheck::Newer => {}
             }
@@ -244,7 +244,7 @@ impl Node {
 
     pub fn emit_corrupt(&self, cause: &Cause, key: &ReplicaKey, what: &str) {
         let message = format!("replica {key} {what}; it is quarantined and has to be made again");
-        let error = ApiError::corrupt("checksum_mismatch", &key.file_id, message);
+        let error = ApiError::new(Code::ChecksumMismatch, &key.file_id, message);
         tracing::warn!(replica = %key, what, "quarantined a replica");
         crate::metrics::counts().quarantines.inc();
         self.emit(cause, Fact::ReplicaCorrupt { file_id: key.file_id.clone(), generation: key.generation.clone(), error });
@@ -333,8 +333,8 @@ impl Node {
     pub fn origin(&self, origin_id: &str) -> Result<OpenOrigin, ApiError> {
         let found = self.origins.read().expect("nobody panics here").get(origin_id).cloned();
         found.ok_or_else(|| {
-            ApiError::invalid(
-                "origin_unknown",
+            ApiError::new(
+                Code::OriginUnknown,
                 origin_id,
                 format!("the origin {origin_id} was not described to this node since it started; put it first"),
             )

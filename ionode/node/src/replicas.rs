@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use nix::sys::memfd::{memfd_create, MFdFlags};
-use stager_core::error::{ApiError, Class};
+use stager_core::error::{ApiError, Class, Code};
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_core::stripes::Layout;
@@ -31,12 +31,7 @@ pub fn get(node: &Node, key: &ReplicaKey) -> Result<Replica, ApiError> {
 }
 
 fn unknown(key: &ReplicaKey) -> ApiError {
-    ApiError::new(
-        Class::InvalidInput,
-        "replica_unknown",
-        &key.file_id,
-        format!("there is no replica {key} on this node; fetch or copy it first"),
-    )
+    ApiError::new(Code::ReplicaUnknown, &key.file_id, format!("there is no replica {key} on this node; fetch or copy it first"))
 }
 
 /// Returns when the replica is out of sight; its event follows when it is gone.
@@ -140,7 +135,7 @@ pub async fn source(node: &Node, key: &ReplicaKey, wait: Duration) -> Result<Sou
     let in_flight = {
         let accounting = node.accounting();
         match (accounting.index.readable(key), node.in_flight.get(key)) {
-            (Err(error), Some(in_flight)) if error.code == "replica_unknown" => in_flight,
+            (Err(error), Some(in_flight)) if error.code == Code::ReplicaUnknown => in_flight,
             (here, _) => return here.cloned().map(answer),
         }
     };
@@ -170,7 +165,7 @@ pub fn whole(replica: Replica) -> Result<Replica, ApiError> {
     let Some(layout) = replica.stripes else { return Ok(replica) };
     let (key, held_bytes, file_bytes) = (replica.key(), replica.size_bytes, layout.file_bytes);
     let message = format!("this node holds {held_bytes} of {file_bytes} bytes of replica {key} as stripes; fetch it whole for this");
-    Err(ApiError::refused("stripe_not_here", &key.file_id, message))
+    Err(ApiError::new(Code::StripeNotHere, &key.file_id, message))
 }
 
 /// The open file of a replica or of one member. Content that lies in the log comes in a file in memory.
@@ -190,7 +185,7 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
     let here = {
         let accounting = node.accounting();
         match (accounting.index.readable(key).cloned(), node.in_flight.get(key)) {
-            (Err(error), Some(in_flight)) if error.code == "replica_unknown" && member.is_none() => Err(in_flight),
+            (Err(error), Some(in_flight)) if error.code == Code::ReplicaUnknown && member.is_none() => Err(in_flight),
             (here, _) => Ok(here?),
         }
     };
@@ -215,7 +210,7 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
         (Place::Tree { top, manifest }, Some(member)) => {
             let manifest = tree::Manifest::read(&manifest)?;
             let entry = manifest.member(member).ok_or_else(|| {
-                ApiError::invalid("not_found", member, format!("the directory {key} has no member {member}; list its manifest"))
+                ApiError::new(Code::NotFound, member, format!("the directory {key} has no member {member}; list its manifest"))
             })?;
             (top.join(member), entry.size_bytes, Some(entry.crc64nvme.clone()))
         }
@@ -265,8 +260,6 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiErr
     let span = tracing::Span::current();
     match tokio::task::spawn_blocking(move || span.in_scope(work)).await {
         Ok(outcome) => outcome,
-        Err(error) => {
-            Err(ApiError::transient("io_error", "node", format!("a disk task of the node ended early ({error}); look at its log")))
-        }
+        Err(error) => Err(ApiError::new(Code::IoError, "node", format!("a disk task of the node ended early ({error}); look at its log"))),
     }
 }

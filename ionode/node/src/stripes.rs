@@ -8,7 +8,7 @@ use std::path::Path;
 
 use blake3::hazmat::{self, HasherExt, Mode};
 use serde::{Deserialize, Serialize};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::stripes::Layout;
 
 use crate::failure::at;
@@ -77,11 +77,7 @@ impl StripeManifest {
 }
 
 fn damaged(subject: &str, why: &str) -> ApiError {
-    ApiError::corrupt(
-        "checksum_mismatch",
-        subject,
-        format!("what is said of the stripes of {subject} is damaged ({why}); fetch them again"),
-    )
+    ApiError::new(Code::ChecksumMismatch, subject, format!("what is said of the stripes of {subject} is damaged ({why}); fetch them again"))
 }
 
 pub fn hex(value: [u8; 32]) -> String {
@@ -164,7 +160,7 @@ mod tests {
         let newer = StripeManifest { format: FORMAT + 1, ..made.clone() };
         let short = StripeManifest { stripes: vec![], ..made };
         for refused in [newer, short] {
-            assert_eq!(StripeManifest::parse(&refused.to_bytes(), "f").unwrap_err().code, "checksum_mismatch");
+            assert_eq!(StripeManifest::parse(&refused.to_bytes(), "f").unwrap_err().code.as_str(), "checksum_mismatch");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{json, Value};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::replica::{ReplicaKey, ReplicaKind, ReplicaState};
 use stager_node::packs::format::{ask, said, About, Ask, Reader, Said, Writer};
 use stager_node::wire::NotHeld;
@@ -62,7 +62,7 @@ fn an_answer_is_the_golden_one() {
         token: Some("m=1;s=5".into()),
     };
     let stat = About { sha256: None, token: None, executable: false, state: ReplicaState::Quarantined, ..about.clone() };
-    let error = ApiError::invalid("replica_unknown", "f-4", "there is no replica f-4 g-1 on this node");
+    let error = ApiError::new(Code::ReplicaUnknown, "f-4", "there is no replica f-4 g-1 on this node");
     let answers = [
         Ok(Said::Put { already: true, missing: vec![] }),
         Ok(Said::Put { already: false, missing: vec![NotHeld { node_id: "b".into(), error: error.clone() }] }),

@@ -3,7 +3,7 @@
 //! The one rule: a bucket goes only when nothing is in it, and nothing comes into it while it goes.
 
 use serde::{Deserialize, Serialize};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_store::{Done, Op, When};
 
 use crate::{meta, now_ms, tables, to_the_end, BucketName, Objects, Owner};
@@ -29,8 +29,8 @@ impl Objects {
         let weight_bytes = meta::weight_bytes(&key, &meta, 0);
         let op = Op::Put { table: tables::BUCKETS, key, meta, value: Default::default(), weight_bytes, when: When::Absent };
         match self.log().write_all(vec![op]).await?.remove(0) {
-            Done::NotMet { .. } => Err(ApiError::refused(
-                "bucket_exists",
+            Done::NotMet { .. } => Err(ApiError::new(
+                Code::BucketExists,
                 name.full(),
                 format!("the bucket {name} is there already; use it or take another name"),
             )),
@@ -73,7 +73,7 @@ impl Objects {
             let inside = tables::below(&name, "");
             if !objects.log().list(tables::OBJECTS, &inside, None, b"", 1)?.listed.is_empty() {
                 let message = format!("the bucket {name} still holds objects; delete them first");
-                return Err(ApiError::refused("bucket_not_empty", name.full(), message));
+                return Err(ApiError::new(Code::BucketNotEmpty, name.full(), message));
             }
             for (upload_name, id) in objects.uploads_below(&inside, &name)? {
                 objects.end_upload(&upload_name, id).await?;
@@ -89,5 +89,5 @@ impl Objects {
 }
 
 fn unknown(name: &BucketName) -> ApiError {
-    ApiError::invalid("bucket_unknown", name.full(), format!("there is no bucket {name} on this node; create it first"))
+    ApiError::new(Code::BucketUnknown, name.full(), format!("there is no bucket {name} on this node; create it first"))
 }

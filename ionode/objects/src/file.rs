@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_store::at_hand;
 use stager_store::failure::at;
 
@@ -216,11 +216,7 @@ impl Readable {
         let path = path(directory, part.id);
         let damaged = |what: &str| {
             let subject = path.display().to_string();
-            ApiError::corrupt(
-                "checksum_mismatch",
-                &subject,
-                format!("the content file {subject} {what}; put the object again or delete it"),
-            )
+            ApiError::new(Code::ChecksumMismatch, &subject, format!("the content file {subject} {what}; put the object again or delete it"))
         };
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(damaged("is gone")),
@@ -256,7 +252,7 @@ impl Readable {
     fn damaged(&self, number: u64) -> ApiError {
         let subject = self.path.display().to_string();
         let message = format!("block {number} of {subject} is damaged on the node's disk; it was not given out");
-        ApiError::corrupt("checksum_mismatch", subject, message)
+        ApiError::new(Code::ChecksumMismatch, subject, message)
     }
 
     /// Every block of it, from a thread that may wait.

@@ -4,7 +4,7 @@
 //! The one rule: until a record names it, content that is dropped leaves nothing behind, on the disk or in the accounting.
 
 use bytes::Bytes;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_store::at_hand::Buffer;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -165,7 +165,7 @@ fn take_in(
 
 fn incomplete(subject: &str, came_bytes: u64, size_bytes: u64) -> ApiError {
     let message = format!("{subject} was announced with {size_bytes} bytes and came with {came_bytes}; nothing was stored, send it again");
-    ApiError::invalid("incomplete_body", subject, message)
+    ApiError::new(Code::IncompleteBody, subject, message)
 }
 
 impl Incoming {

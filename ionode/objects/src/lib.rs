@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_store::Log;
 use tokio::sync::RwLock;
 
@@ -146,5 +146,5 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> 
 }
 
 fn broke_off(error: tokio::task::JoinError) -> ApiError {
-    ApiError::transient("internal", "objects", format!("the work on an object broke off ({error}); try it again"))
+    ApiError::new(Code::Internal, "objects", format!("the work on an object broke off ({error}); try it again"))
 }

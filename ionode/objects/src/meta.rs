@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use crate::digest::Algorithm;
 use crate::file::FileId;
@@ -157,7 +157,7 @@ pub fn to_bytes<T: Kept>(what: &T) -> Vec<u8> {
 pub fn parse<T: Kept>(subject: &str, bytes: &[u8]) -> Result<T, ApiError> {
     let unreadable = |error: postcard::Error| {
         let message = format!("the metadata of {subject} cannot be read ({error}); put it again or delete it");
-        ApiError::corrupt("checksum_mismatch", subject, message)
+        ApiError::new(Code::ChecksumMismatch, subject, message)
     };
     match bytes.split_first() {
         Some((&FIRST_VERSION, rest)) => postcard::from_bytes(&[rest, T::ADDED].concat()).map_err(unreadable),
@@ -165,10 +165,10 @@ pub fn parse<T: Kept>(subject: &str, bytes: &[u8]) -> Result<T, ApiError> {
         Some((version, _)) => {
             let message =
                 format!("the metadata of {subject} has version {version} and this stager-ionode knows {VERSION}; use a newer one");
-            Err(ApiError::invalid("unsupported", subject, message))
+            Err(ApiError::new(Code::Unsupported, subject, message))
         }
         None => {
-            Err(ApiError::corrupt("checksum_mismatch", subject, format!("the metadata of {subject} is empty; put it again or delete it")))
+            Err(ApiError::new(Code::ChecksumMismatch, subject, format!("the metadata of {subject} is empty; put it again or delete it")))
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 /// Neither in names of buckets nor in those of owners.
 const BETWEEN: char = '/';
@@ -31,7 +31,7 @@ impl Owner {
 
     pub fn bucket(&self, name: &str) -> Result<BucketName, ApiError> {
         if name.is_empty() || name.contains([BETWEEN, '\0']) {
-            return Err(ApiError::invalid("bucket_unknown", name, format!("{name:?} is no name of a bucket; list yours")));
+            return Err(ApiError::new(Code::BucketUnknown, name, format!("{name:?} is no name of a bucket; list yours")));
         }
         Ok(BucketName(self.prefix() + name))
     }

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
-use stager_core::error::{ApiError, Class};
+use stager_core::error::{ApiError, Class, Code};
 use stager_store::{Done, Op, Stat, When};
 
 use crate::file;
@@ -184,14 +184,14 @@ pub(crate) fn settle<T>(outcome: &Result<T, ApiError>, content: Content) {
 
 pub(crate) fn no_space(name: &Name, free_bytes: u64) -> ApiError {
     let message = format!("the store has {free_bytes} bytes left for objects; delete some");
-    ApiError::refused("share_full", name.to_string(), message)
+    ApiError::new(Code::ShareFull, name.to_string(), message)
 }
 
 pub(crate) fn unknown(name: &Name) -> ApiError {
-    ApiError::invalid("object_unknown", name.to_string(), format!("there is no object {name} on this node"))
+    ApiError::new(Code::ObjectUnknown, name.to_string(), format!("there is no object {name} on this node"))
 }
 
 fn not_met(name: &Name) -> ApiError {
     let message = format!("{name} is not as the condition of the request says; look at it and decide again");
-    ApiError::refused("precondition_failed", name.to_string(), message)
+    ApiError::new(Code::PreconditionFailed, name.to_string(), message)
 }

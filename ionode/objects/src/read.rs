@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use stager_core::error::{ApiError, Class};
+use stager_core::error::{ApiError, Class, Code};
 use stager_store::{Op, When};
 
 use crate::file::Readable;
@@ -98,12 +98,12 @@ impl Objects {
 }
 
 pub(crate) fn restless(name: &Name) -> ApiError {
-    ApiError::transient("busy", name.to_string(), format!("{name} changes all the time; try again"))
+    ApiError::new(Code::Busy, name.to_string(), format!("{name} changes all the time; try again"))
 }
 
 pub(crate) fn quarantined(name: &Name) -> ApiError {
     let message = format!("the content of {name} is damaged on the node's disk and is not given out; put it again or delete it");
-    ApiError::corrupt("object_corrupt", name.to_string(), message)
+    ApiError::new(Code::ObjectCorrupt, name.to_string(), message)
 }
 
 impl Found {

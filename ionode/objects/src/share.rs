@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_store::Log;
 
 use crate::tables;
@@ -65,7 +65,7 @@ impl Share {
                 "the S3 share of this node has {free} of {} bytes left and {subject} needs {bytes}; delete objects or raise --s3-share",
                 self.limit_bytes
             );
-            return Err(ApiError::refused("share_full", subject, message));
+            return Err(ApiError::new(Code::ShareFull, subject, message));
         }
         Ok(())
     }
@@ -76,7 +76,7 @@ impl Share {
         let count = under_way.entry(owner.to_string()).or_default();
         if *count >= OF_OWNER_MAX && !owner.is_empty() {
             let message = format!("{OF_OWNER_MAX} bodies of {owner} are under way to this node; send the next when one of them has come");
-            return Err(ApiError::transient("too_many_bodies", owner, message));
+            return Err(ApiError::new(Code::TooManyBodies, owner, message));
         }
         *count += 1;
         Ok(UnderWay { share: self.clone(), owner: owner.to_string() })

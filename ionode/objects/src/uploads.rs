@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_store::{Op, When};
 use tokio::sync::RwLock;
 
@@ -128,7 +128,7 @@ impl Objects {
         let unknown = || {
             let message =
                 format!("there is no upload {id} of {name}: it was completed, aborted, forgotten after seven days, or never began");
-            ApiError::invalid("upload_unknown", id.to_string(), message)
+            ApiError::new(Code::UploadUnknown, id.to_string(), message)
         };
         meta::parse(&name.to_string(), &stat.ok_or_else(unknown)?.meta)
     }
@@ -271,17 +271,17 @@ impl Objects {
     }
 }
 
-fn wrong(code: &str, name: &Name, message: String) -> ApiError {
-    ApiError::invalid(code, name.to_string(), message)
+fn wrong(code: Code, name: &Name, message: String) -> ApiError {
+    ApiError::new(code, name.to_string(), message)
 }
 
 /// The parts that were listed, which must be those that are there.
 fn choose(name: &Name, there: &[(u16, Part)], listed: Vec<CompletedPart>) -> Result<Vec<Part>, ApiError> {
     if listed.is_empty() {
-        return Err(wrong("part_wrong", name, format!("the upload of {name} cannot be completed without parts")));
+        return Err(wrong(Code::PartWrong, name, format!("the upload of {name} cannot be completed without parts")));
     }
     if !listed.is_sorted_by(|one, next| one.number < next.number) {
-        return Err(wrong("part_order", name, format!("the parts of {name} are not listed in ascending order")));
+        return Err(wrong(Code::PartOrder, name, format!("the parts of {name} are not listed in ascending order")));
     }
     let last = listed.len() - 1;
     let mut chosen = Vec::with_capacity(listed.len());
@@ -293,7 +293,7 @@ fn choose(name: &Name, there: &[(u16, Part)], listed: Vec<CompletedPart>) -> Res
         };
         let Some(part) = found.filter(same) else {
             let message = format!("part {} of {name} is not there, or not with this ETag and checksum; send it again", listed.number);
-            return Err(wrong("part_wrong", name, message));
+            return Err(wrong(Code::PartWrong, name, message));
         };
         if at < last && part.size_bytes() < PART_BYTES_MIN {
             let message = format!(
@@ -301,7 +301,7 @@ fn choose(name: &Name, there: &[(u16, Part)], listed: Vec<CompletedPart>) -> Res
                 listed.number,
                 part.size_bytes()
             );
-            return Err(wrong("part_small", name, message));
+            return Err(wrong(Code::PartSmall, name, message));
         }
         chosen.push(part.clone());
     }
@@ -334,16 +334,16 @@ fn check_whole(name: &Name, expected: &Whole, checksum: &Checksum, parts: &[Part
     if let Some(said_bytes) = expected.size_bytes.filter(|said| *said != size_bytes) {
         let message =
             format!("the parts of {name} have {size_bytes} bytes together and the request says {said_bytes}; look which are listed");
-        return Err(wrong("size_wrong", name, message));
+        return Err(wrong(Code::SizeWrong, name, message));
     }
     if expected.full_checksum.is_some_and(|full| full != (checksum.of_parts == 0)) {
         let message = format!("the upload of {name} began with another type of checksum than the request says; use the one it began with");
-        return Err(wrong("checksum_type_wrong", name, message));
+        return Err(wrong(Code::ChecksumTypeWrong, name, message));
     }
     let Some((algorithm, value)) = &expected.checksum else { return Ok(()) };
     if (checksum.algorithm, &checksum.value) != (*algorithm, value) || ![0, checksum.of_parts].contains(&expected.of_parts) {
         let message = format!("the parts of {name} together do not have the checksum the request says; send them again");
-        return Err(wrong("checksum_wrong", name, message));
+        return Err(wrong(Code::ChecksumWrong, name, message));
     }
     Ok(())
 }

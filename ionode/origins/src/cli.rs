@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde::Deserialize;
 use serde_json::{json, Value};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use crate::{open, verify_content, Origin, OriginConfig, Priority};
 
@@ -82,11 +82,11 @@ fn run(args: &[String], stdin: &mut dyn Read) -> Result<Value, ApiError> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let (action, source) = match words.as_slice() {
         [action, "--config", source] | ["--config", source, action] => (*action, *source),
-        _ => return Err(ApiError::invalid("bad_request", "origin", USAGE)),
+        _ => return Err(ApiError::new(Code::BadRequest, "origin", USAGE)),
     };
     let document: Document = parsed(source, &read_document(source, stdin)?)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| ApiError::transient("io_error", "origin", format!("The runtime cannot start ({error}).")))?;
+    let runtime = runtime.map_err(|error| ApiError::new(Code::IoError, "origin", format!("The runtime cannot start ({error}).")))?;
     runtime.block_on(answer(action, open(&document.origin)?, document.request))
 }
 
@@ -96,7 +96,7 @@ fn read_document(source: &str, stdin: &mut dyn Read) -> Result<String, ApiError>
         "-" => stdin.read_to_string(&mut text),
         file => std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text)),
     };
-    read.map_err(|error| ApiError::invalid("bad_request", source, format!("The request {source:?} cannot be read ({error}).")))?;
+    read.map_err(|error| ApiError::new(Code::BadRequest, source, format!("The request {source:?} cannot be read ({error}).")))?;
     Ok(text)
 }
 
@@ -106,7 +106,7 @@ fn parsed<T: DeserializeOwned>(subject: &str, text: &str) -> Result<T, ApiError>
     serde_json::from_str(text).map_err(|error| {
         let shown = error.to_string();
         let shown = if shown.starts_with("invalid type") { "a field has the wrong type".to_owned() } else { shown };
-        ApiError::invalid("bad_request", subject, format!("The request is not understood: {shown}. {USAGE}"))
+        ApiError::new(Code::BadRequest, subject, format!("The request is not understood: {shown}. {USAGE}"))
     })
 }
 
@@ -145,7 +145,7 @@ async fn answer(action: &str, origin: Arc<dyn Origin>, value: Value) -> Result<V
             let erase: Erase = request(action, value)?;
             Ok(json!({ "erased": origin.erase(&erase.path, erase.token.as_deref()).await? }))
         }
-        other => Err(ApiError::invalid("bad_request", other, format!("There is no origin call {other:?}. {USAGE}"))),
+        other => Err(ApiError::new(Code::BadRequest, other, format!("There is no origin call {other:?}. {USAGE}"))),
     }
 }
 

@@ -111,7 +111,7 @@ mod tests {
         assert!(buffer.is_full());
         assert_eq!(seen.spans(), [(100, PIECE_BYTES), (100 + PIECE_BYTES as u64, 5_000)]);
         assert!(seen.0.lock().unwrap().iter().flat_map(|(_, chunk)| chunk.to_vec()).eq(bytes));
-        assert_eq!(buffer.push(b"x").await.unwrap_err().code, "io_error");
+        assert_eq!(buffer.push(b"x").await.unwrap_err().code.as_str(), "io_error");
         assert_eq!(seen.spans().len(), 2, "more than was asked for went on");
     }
 

@@ -5,7 +5,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use nix::errno::Errno;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 /// How a sentence calls it: the empty path is the origin's own directory.
 pub fn shown(path: &str) -> String {
@@ -19,7 +19,7 @@ pub fn shown(path: &str) -> String {
 pub fn no_base(path: &str, place: &str) -> ApiError {
     let user = if path.is_empty() { "it".to_owned() } else { shown(path) };
     let message = format!("The base directory of {place} does not exist; mount or create it before {user} can be used.");
-    ApiError::invalid("not_found", path, message)
+    ApiError::new(Code::NotFound, path, message)
 }
 
 /// Of what is to be read.
@@ -28,30 +28,30 @@ pub fn link_leads_out(path: &str, place: &str) -> ApiError {
         "{} leads out of the {place} by a symbolic link; put the file itself there, or name an origin where the link leads to.",
         shown(path)
     );
-    ApiError::invalid("link_leads_out", path, message)
+    ApiError::new(Code::LinkLeadsOut, path, message)
 }
 
 /// `link` is the part of `path` that is one.
 pub fn link_not_followed(path: &str, link: &str, place: &str) -> ApiError {
     let message =
         format!("{} at {place} is a symbolic link that is not followed here; name what it leads to, or an origin there.", shown(link));
-    ApiError::invalid("link_not_followed", path, message)
+    ApiError::new(Code::LinkNotFollowed, path, message)
 }
 
 pub fn not_found(path: &str, place: &str) -> ApiError {
     let shown = shown(path);
-    ApiError::invalid("not_found", path, format!("{shown} does not exist at {place}; check the name, or produce the file first."))
+    ApiError::new(Code::NotFound, path, format!("{shown} does not exist at {place}; check the name, or produce the file first."))
 }
 
 pub fn denied(path: &str, place: &str, why: &str) -> ApiError {
     let shown = shown(path);
-    ApiError::denied("denied", path, format!("Access to {shown} at {place} is denied ({why}); grant the right or change the credentials."))
+    ApiError::new(Code::Denied, path, format!("Access to {shown} at {place} is denied ({why}); grant the right or change the credentials."))
 }
 
 pub fn source_changed(path: &str, place: &str, expected: &str, found: &str) -> ApiError {
     let shown = shown(path);
-    ApiError::refused(
-        "source_changed",
+    ApiError::new(
+        Code::SourceChanged,
         path,
         format!("{shown} at {place} changed: expected {expected}, found {found}; plan again with the new content."),
     )
@@ -59,8 +59,8 @@ pub fn source_changed(path: &str, place: &str, expected: &str, found: &str) -> A
 
 pub fn short_read(path: &str, place: &str, offset: u64) -> ApiError {
     let shown = shown(path);
-    ApiError::transient(
-        "short_read",
+    ApiError::new(
+        Code::ShortRead,
         path,
         format!("{shown} at {place} ended at byte {offset}, before the range asked for; the transfer is tried again."),
     )
@@ -68,8 +68,8 @@ pub fn short_read(path: &str, place: &str, offset: u64) -> ApiError {
 
 pub fn destination_exists(path: &str, place: &str) -> ApiError {
     let shown = shown(path);
-    ApiError::refused(
-        "destination_exists",
+    ApiError::new(
+        Code::DestinationExists,
         path,
         format!("{shown} is already at {place} with other content; remove it, choose another name, or write on_exists: replace."),
     )
@@ -80,23 +80,23 @@ pub fn destination_newer(path: &str, place: &str, size_bytes: u64, mtime_s: i64)
     let changed = u64::try_from(mtime_s).map_or(UNIX_EPOCH, |since_s| UNIX_EPOCH + Duration::from_secs(since_s));
     let (shown, when) = (shown(path), httpdate::fmt_http_date(changed));
     let message = format!("{shown} at {place} ({size_bytes} bytes) was changed {when}, after what was to replace it was made: it stays.");
-    ApiError::refused("destination_newer", path, message)
+    ApiError::new(Code::DestinationNewer, path, message)
 }
 
 pub fn is_directory(path: &str, place: &str) -> ApiError {
     let shown = shown(path);
-    ApiError::invalid("destination_is_directory", path, format!("{shown} at {place} is a directory, not a file; choose another name."))
+    ApiError::new(Code::DestinationIsDirectory, path, format!("{shown} at {place} is a directory, not a file; choose another name."))
 }
 
 pub fn no_space(path: &str, place: &str) -> ApiError {
     let shown = shown(path);
-    ApiError::refused("no_space_origin", path, format!("There is no space left for {shown} at {place}; free some, then resume."))
+    ApiError::new(Code::NoSpaceOrigin, path, format!("There is no space left for {shown} at {place}; free some, then resume."))
 }
 
 pub fn written_differs(path: &str, place: &str) -> ApiError {
     let shown = shown(path);
-    ApiError::corrupt(
-        "checksum_mismatch",
+    ApiError::new(
+        Code::ChecksumMismatch,
         path,
         format!("What {place} holds for {shown} is not what was sent; it was removed again and the upload must be repeated."),
     )
@@ -104,8 +104,8 @@ pub fn written_differs(path: &str, place: &str) -> ApiError {
 
 pub fn local_differs(path: &str, local: &std::path::Path) -> ApiError {
     let shown = shown(path);
-    ApiError::corrupt(
-        "checksum_mismatch",
+    ApiError::new(
+        Code::ChecksumMismatch,
         path,
         format!(
             "The local copy {local:?} of {shown} is damaged (its content is not what was committed); nothing was uploaded, make it again."
@@ -115,21 +115,25 @@ pub fn local_differs(path: &str, local: &std::path::Path) -> ApiError {
 
 pub fn bad_range(path: &str) -> ApiError {
     let shown = shown(path);
-    ApiError::invalid("bad_request", path, format!("A range asked of {shown} does not lie inside the file."))
+    ApiError::new(Code::BadRequest, path, format!("A range asked of {shown} does not lie inside the file."))
 }
 
 pub fn protocol_broken(path: &str, place: &str, what: &str) -> ApiError {
     let shown = shown(path);
-    ApiError::transient("io_error", path, format!("{place} broke its protocol on {shown}: {what}."))
+    ApiError::new(Code::IoError, path, format!("{place} broke its protocol on {shown}: {what}."))
 }
 
 /// Of the host's own disk, while reading what is to be uploaded.
 pub fn local_io(path: &str, local: &std::path::Path, error: &std::io::Error) -> ApiError {
     let shown = shown(path);
-    ApiError::transient("io_error", path, format!("The local copy {local:?} of {shown} cannot be read ({error})."))
+    ApiError::new(Code::IoError, path, format!("The local copy {local:?} of {shown} cannot be read ({error}).")).caused_by_io(error)
 }
 
 pub fn from_errno(errno: Errno, path: &str, place: &str) -> ApiError {
+    by_errno(errno, path, place).caused_by(errno)
+}
+
+fn by_errno(errno: Errno, path: &str, place: &str) -> ApiError {
     let shown = shown(path);
     match errno {
         Errno::ENOENT | Errno::ENOTDIR => not_found(path, place),
@@ -139,11 +143,11 @@ pub fn from_errno(errno: Errno, path: &str, place: &str) -> ApiError {
         Errno::ELOOP => link_not_followed(path, path, place),
         Errno::ENOSPC | Errno::EDQUOT => no_space(path, place),
         Errno::EISDIR => is_directory(path, place),
-        Errno::EFBIG => ApiError::refused("no_space_origin", path, format!("{shown} is larger than {place} allows a file to be.")),
+        Errno::EFBIG => ApiError::new(Code::NoSpaceOrigin, path, format!("{shown} is larger than {place} allows a file to be.")),
         Errno::ENAMETOOLONG | Errno::EINVAL | Errno::EILSEQ => {
-            ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {shown} ({}).", errno.desc()))
+            ApiError::new(Code::BadRequest, path, format!("{place} cannot hold the name {shown} ({}).", errno.desc()))
         }
-        Errno::ETIMEDOUT => ApiError::transient("timeout", path, format!("{place} did not answer in time for {shown}.")),
-        other => ApiError::transient("io_error", path, format!("{shown} at {place} failed: {}.", other.desc())),
+        Errno::ETIMEDOUT => ApiError::new(Code::Timeout, path, format!("{place} did not answer in time for {shown}.")),
+        other => ApiError::new(Code::IoError, path, format!("{shown} at {place} failed: {}.", other.desc())),
     }
 }

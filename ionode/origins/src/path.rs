@@ -2,7 +2,7 @@
 //!
 //! The one rule: what passes `checked` names something below the base, or a symbolic link decides; implementations confine those.
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 const TEMPORARY_PREFIX: &str = ".stager-";
 const TEMPORARY_SUFFIX: &str = ".part";
@@ -10,7 +10,7 @@ const TEMPORARY_SUFFIX: &str = ".part";
 /// The path without empty and `.` components; "" is the base itself.
 pub fn checked(path: &str) -> Result<String, ApiError> {
     let refuse =
-        |why: &str| Err(ApiError::invalid("bad_request", path, format!("The path {path:?} {why}; name it relative to the origin's base.")));
+        |why: &str| Err(ApiError::new(Code::BadRequest, path, format!("The path {path:?} {why}; name it relative to the origin's base.")));
     if path.starts_with('/') {
         return refuse("is absolute");
     }
@@ -28,8 +28,8 @@ pub fn checked(path: &str) -> Result<String, ApiError> {
 pub fn checked_file(path: &str) -> Result<String, ApiError> {
     let clean = checked(path)?;
     if clean.is_empty() {
-        return Err(ApiError::invalid(
-            "destination_is_directory",
+        return Err(ApiError::new(
+            Code::DestinationIsDirectory,
             path,
             "The origin's own directory is named where a file is needed; name a file in it.".to_owned(),
         ));
@@ -69,10 +69,10 @@ mod tests {
         assert_eq!(checked("a//b/./c/").unwrap(), "a/b/c");
         assert_eq!(checked("").unwrap(), "");
         for bad in ["/etc/passwd", "a/../b", "..", "a\0b"] {
-            assert_eq!(checked(bad).unwrap_err().code, "bad_request", "{bad:?}");
+            assert_eq!(checked(bad).unwrap_err().code.as_str(), "bad_request", "{bad:?}");
         }
         assert_eq!(checked("a..b/..c").unwrap(), "a..b/..c");
-        assert_eq!(checked_file(".").unwrap_err().code, "destination_is_directory");
+        assert_eq!(checked_file(".").unwrap_err().code.as_str(), "destination_is_directory");
     }
 
     #[test]

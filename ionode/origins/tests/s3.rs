@@ -57,8 +57,8 @@ async fn large_files_go_in_parts() {
     let mut damaged = file;
     damaged.blake3[5] ^= 1;
     let result = upload(&place, &damaged, "damaged", How::default()).await;
-    assert_eq!(result.unwrap_err().code, "checksum_mismatch");
-    assert_eq!(place.origin.stat("damaged").await.unwrap_err().code, "not_found");
+    assert_eq!(result.unwrap_err().code.as_str(), "checksum_mismatch");
+    assert_eq!(place.origin.stat("damaged").await.unwrap_err().code.as_str(), "not_found");
     nothing_unfinished(&gateway).await;
 }
 
@@ -89,8 +89,8 @@ async fn a_race_has_one_winner() {
         let (file_one, file_two) = (local(&one, &ours), local(&two, &theirs));
         let results = tokio::join!(upload(&one, &file_one, &path, How::default()), upload(&two, &file_two, &path, How::default()));
         let expected = match results {
-            (Ok(_), Err(error)) if error.code == "destination_exists" => ours,
-            (Err(error), Ok(_)) if error.code == "destination_exists" => theirs,
+            (Ok(_), Err(error)) if error.code.as_str() == "destination_exists" => ours,
+            (Err(error), Ok(_)) if error.code.as_str() == "destination_exists" => theirs,
             other => panic!("{size_bytes} bytes: {other:?}"),
         };
         let entry = one.origin.stat(&path).await.unwrap();
@@ -128,19 +128,19 @@ async fn refusals_say_who_must_act() {
     let wrong_key = S3Config { access_key_id: "nobody".into(), ..gateway.config() };
     // versitygw answers 404 to a HEAD by an unknown key, so only a call whose answer has a body can tell.
     let error = origin(wrong_key).list("", true, 10).await.unwrap_err();
-    assert_eq!(error.code, "auth_failed", "{error:?}");
+    assert_eq!(error.code.as_str(), "auth_failed", "{error:?}");
     let anonymous = S3Config { access_key_id: String::new(), ..gateway.config() };
-    assert_eq!(origin(anonymous.clone()).stat("file").await.unwrap_err().code, "denied");
+    assert_eq!(origin(anonymous.clone()).stat("file").await.unwrap_err().code.as_str(), "denied");
     let probe = origin(anonymous).probe("", true).await;
-    assert!(probe.reachable && probe.writable == Some(false) && probe.findings[0].code == "denied", "{probe:?}");
+    assert!(probe.reachable && probe.writable == Some(false) && probe.findings[0].code.as_str() == "denied", "{probe:?}");
     let no_bucket = S3Config { bucket: "nobody-has-this".into(), ..gateway.config() };
-    assert_eq!(origin(no_bucket).list("", true, 10).await.unwrap_err().code, "not_found");
+    assert_eq!(origin(no_bucket).list("", true, 10).await.unwrap_err().code.as_str(), "not_found");
     let nobody = origin(S3Config { endpoint: Some(format!("http://127.0.0.1:{}", free_port())), ..gateway.config() });
     let error = nobody.stat("file").await.unwrap_err();
     assert_eq!((error.code.as_str(), error.class), ("origin_unreachable", Class::Transient), "{error:?}");
     assert!(!nobody.probe("", true).await.reachable);
     let control = origin(gateway.config()).stat("a\nb").await.unwrap_err();
-    assert_eq!(control.code, "bad_request");
+    assert_eq!(control.code.as_str(), "bad_request");
 }
 
 /// One byte of what the server sends is flipped on the way: no checksum of the transport sees it, ours does.
@@ -158,11 +158,11 @@ async fn a_lie_on_the_way_is_noticed() {
         relay.arm(Mischief::Flip, Way::Down, 3 << 20);
         let error = upload(&place, &file, &path, How::default()).await.unwrap_err();
         assert_eq!((error.code.as_str(), error.class), ("checksum_mismatch", Class::Corrupt), "{error:?}");
-        assert_eq!(place.origin.stat(&path).await.unwrap_err().code, "not_found", "what could not be verified stays");
+        assert_eq!(place.origin.stat(&path).await.unwrap_err().code.as_str(), "not_found", "what could not be verified stays");
         relay.arm(Mischief::Flip, Way::Up, 3 << 20);
         let error = upload(&place, &file, &path, How::default()).await.unwrap_err();
-        assert_eq!(error.code, "checksum_mismatch", "{error:?}");
-        assert_eq!(place.origin.stat(&path).await.unwrap_err().code, "not_found");
+        assert_eq!(error.code.as_str(), "checksum_mismatch", "{error:?}");
+        assert_eq!(place.origin.stat(&path).await.unwrap_err().code.as_str(), "not_found");
         upload(&place, &file, &path, How::default()).await.unwrap();
         let hash = blake3::hash(&bytes).to_hex().to_string();
         relay.arm(Mischief::Flip, Way::Down, 3 << 20);
@@ -190,8 +190,8 @@ async fn an_upload_is_proven_by_its_answer() {
     }
     let (file, path) = (local(&place, &content(1, 5 << 20)), "lied");
     relay.arm(Mischief::Flip, Way::Up, 3 << 20);
-    assert_eq!(upload(&place, &file, path, How::default()).await.unwrap_err().code, "checksum_mismatch");
-    assert_eq!(place.origin.stat(path).await.unwrap_err().code, "not_found");
+    assert_eq!(upload(&place, &file, path, How::default()).await.unwrap_err().code.as_str(), "checksum_mismatch");
+    assert_eq!(place.origin.stat(path).await.unwrap_err().code.as_str(), "not_found");
     assert_eq!(relay.struck(), 1);
     nothing_unfinished(&gateway).await;
 }
@@ -217,7 +217,7 @@ async fn of_many_small_uploads_each_is_one_request() {
     let asked: Vec<&str> = log.lines().skip(before).filter(|line| line.contains("/many/")).collect();
     assert!(asked.len() == 50 && asked.iter().all(|line| line.contains("PUT")), "{asked:?}");
     let error = upload(&place, &local(&place, &content(1, 3000)), "many/there", How::default()).await.unwrap_err();
-    assert_eq!(error.code, "destination_exists");
+    assert_eq!(error.code.as_str(), "destination_exists");
     assert_eq!(put(&place, "many/same", &same).await.verified, Verified::Adopted);
     let entry = place.origin.stat("many/there").await.unwrap();
     assert!(get(&*place.origin, &entry).await.unwrap() == theirs);
@@ -257,7 +257,7 @@ async fn what_somebody_else_put_there_meanwhile_is_left_alone() {
     // The first DELETEs are those of the probe whether the server keeps to If-Match.
     let held = relay.hold("DELETE /lab-data/runs/2026/rival/damaged", 0);
     let (result, ()) = tokio::join!(upload(&place, &file, path, How::default()), held.then(place.write_behind(path, &theirs)));
-    assert_eq!(result.unwrap_err().code, "checksum_mismatch");
+    assert_eq!(result.unwrap_err().code.as_str(), "checksum_mismatch");
     let entry = place.origin.stat(path).await.unwrap();
     assert!(get(&*place.origin, &entry).await.unwrap() == theirs, "theirs is gone");
     assert_eq!(place.origin.list("", true, 100).await.unwrap().entries.len(), 5, "something of ours is left");
@@ -293,7 +293,7 @@ async fn what_is_erased_has_the_token_that_was_named() {
     let theirs = content(2, 6000);
     let held = relay.hold("DELETE ", 0);
     let (result, ()) = tokio::join!(place.origin.erase("spilled", Some(&token)), held.then(place.write_behind("spilled", &theirs)));
-    assert_eq!(result.unwrap_err().code, "source_changed");
+    assert_eq!(result.unwrap_err().code.as_str(), "source_changed");
     let entry = place.origin.stat("spilled").await.unwrap();
     assert!(get(&*place.origin, &entry).await.unwrap() == theirs, "theirs is gone");
     assert_eq!(place.origin.erase("spilled", Some(&entry.token)).await, Ok(true));

@@ -123,21 +123,21 @@ async fn host_keys_are_always_checked() {
         origin(SftpConfig { known_hosts: vec![file.clone()], ..sshd.config() })
     };
     let unknown = check(String::new()).stat("x").await.unwrap_err();
-    assert_eq!(unknown.code, "host_key_unknown");
+    assert_eq!(unknown.code.as_str(), "host_key_unknown");
     assert!(unknown.message.contains("SHA256:") && unknown.message.contains("ssh-keyscan -p"), "{}", unknown.message);
     keygen(&sshd.directory.path().join("another_key"), "");
     let another = std::fs::read_to_string(sshd.directory.path().join("another_key.pub")).unwrap();
     let name = format!("[127.0.0.1]:{}", sshd.port);
     let changed = check(format!("{name} {another}")).stat("x").await.unwrap_err();
-    assert_eq!(changed.code, "host_key_changed");
+    assert_eq!(changed.code.as_str(), "host_key_changed");
     let right = std::fs::read_to_string(sshd.directory.path().join("host_key.pub")).unwrap();
     let revoked = check(format!("{name} {right}@revoked {name} {right}")).stat("x").await.unwrap_err();
-    assert_eq!(revoked.code, "host_key_changed");
-    assert_eq!(check(format!("{name} {right}")).stat("x").await.unwrap_err().code, "not_found");
+    assert_eq!(revoked.code.as_str(), "host_key_changed");
+    assert_eq!(check(format!("{name} {right}")).stat("x").await.unwrap_err().code.as_str(), "not_found");
     let hashed = std::process::Command::new("ssh-keygen").args(["-H", "-f"]).arg(&file).output().unwrap();
     assert!(hashed.status.success() && std::fs::read_to_string(&file).unwrap().starts_with("|1|"));
     let by_hash = origin(SftpConfig { known_hosts: vec![file.clone()], ..sshd.config() });
-    assert_eq!(by_hash.stat("x").await.unwrap_err().code, "not_found");
+    assert_eq!(by_hash.stat("x").await.unwrap_err().code.as_str(), "not_found");
 }
 
 #[tokio::test]
@@ -147,14 +147,14 @@ async fn keys_come_from_files_or_the_agent() {
     keygen(&path("stranger"), "");
     let refused =
         origin(SftpConfig { identity_files: vec![path("stranger"), path("missing")], ..sshd.config() }).stat("x").await.unwrap_err();
-    assert_eq!(refused.code, "auth_failed");
+    assert_eq!(refused.code.as_str(), "auth_failed");
     assert!(refused.message.contains("stranger was refused") && refused.message.contains("missing cannot be read"), "{}", refused.message);
     keygen(&path("locked"), "a passphrase");
     let authorized = std::fs::read_to_string(path("authorized_keys")).unwrap() + &std::fs::read_to_string(path("locked.pub")).unwrap();
     std::fs::write(path("authorized_keys"), authorized).unwrap();
     let locked = SftpConfig { identity_files: vec![path("locked")], ..sshd.config() };
     let error = origin(locked.clone()).stat("x").await.unwrap_err();
-    assert_eq!(error.code, "auth_failed");
+    assert_eq!(error.code.as_str(), "auth_failed");
     assert!(error.message.contains("locked is encrypted") && error.message.contains("ssh-add"), "{}", error.message);
     for kind in ["rsa", "ecdsa"] {
         keygen_of(kind, &path(kind), "");
@@ -162,15 +162,15 @@ async fn keys_come_from_files_or_the_agent() {
             std::fs::read_to_string(path("authorized_keys")).unwrap() + &std::fs::read_to_string(path(&format!("{kind}.pub"))).unwrap();
         std::fs::write(path("authorized_keys"), authorized).unwrap();
         let config = SftpConfig { identity_files: vec![path(kind)], ..sshd.config() };
-        assert_eq!(origin(config).stat("x").await.unwrap_err().code, "not_found", "{kind} keys do not log in");
+        assert_eq!(origin(config).stat("x").await.unwrap_err().code.as_str(), "not_found", "{kind} keys do not log in");
     }
     let agent = Agent::start(&path("agent"));
     agent.add(&path("stranger"));
     agent.add(&path("client_key"));
     let by_agent = SftpConfig { identity_files: vec![], identities_only: false, agent_socket: Some(path("agent")), ..sshd.config() };
-    assert_eq!(origin(by_agent.clone()).stat("x").await.unwrap_err().code, "not_found");
+    assert_eq!(origin(by_agent.clone()).stat("x").await.unwrap_err().code.as_str(), "not_found");
     let only_locked = SftpConfig { identities_only: true, identity_files: vec![path("locked")], ..by_agent };
-    assert_eq!(origin(only_locked).stat("x").await.unwrap_err().code, "auth_failed", "identities_only was not minded");
+    assert_eq!(origin(only_locked).stat("x").await.unwrap_err().code.as_str(), "auth_failed", "identities_only was not minded");
 }
 
 struct Agent {
@@ -224,8 +224,8 @@ async fn a_broken_connection_is_transient() {
         let (file, id, path) = (local(&place, &bytes), conformance::transfer_id(), format!("up {mischief:?}"));
         relay.arm(mischief, Way::Up, 10 << 20);
         let error = upload_as(&*place.origin, &file, &path, How::default(), &id, &|_| {}).await.unwrap_err();
-        assert_eq!(error.code, "connection_lost", "{mischief:?}: {error:?}");
-        assert_eq!(place.origin.stat(&path).await.unwrap_err().code, "not_found");
+        assert_eq!(error.code.as_str(), "connection_lost", "{mischief:?}: {error:?}");
+        assert_eq!(place.origin.stat(&path).await.unwrap_err().code.as_str(), "not_found");
         upload_as(&*place.origin, &file, &path, How::default(), &id, &|_| {}).await.unwrap();
         assert!(std::fs::read(sshd.base().join(&path)).unwrap() == bytes);
         struck += 2;
@@ -245,7 +245,7 @@ async fn a_silent_server_is_given_up() {
     relay.arm(Mischief::Stall, Way::Down, 1 << 20);
     let started = Instant::now();
     let error = get(&silent, &entry).await.unwrap_err();
-    assert_eq!(error.code, "timeout", "{error:?}");
+    assert_eq!(error.code.as_str(), "timeout", "{error:?}");
     // Before anything else than its own timeout would have ended it.
     assert!(started.elapsed() < Duration::from_secs(50), "{:?}", started.elapsed());
     assert!(get(&silent, &entry).await.is_ok(), "a new connection is made");
@@ -253,9 +253,9 @@ async fn a_silent_server_is_given_up() {
     let mute = Relay::to(sshd.port).await;
     mute.arm(Mischief::Stall, Way::Down, 0);
     let fresh = SftpOrigin::with_timing(&sshd.config_by(mute.port), Timing { connect_s: 2, ..timing }).unwrap();
-    assert_eq!(fresh.stat("file").await.unwrap_err().code, "origin_unreachable");
+    assert_eq!(fresh.stat("file").await.unwrap_err().code.as_str(), "origin_unreachable");
     let nobody = SftpConfig { port: sshd::free_port(), ..sshd.config() };
-    assert_eq!(origin(nobody).stat("file").await.unwrap_err().code, "origin_unreachable");
+    assert_eq!(origin(nobody).stat("file").await.unwrap_err().code.as_str(), "origin_unreachable");
 }
 
 /// Wherever in the login a line is cut: that is no refusal, and trying again helps.
@@ -334,7 +334,8 @@ async fn all_who_wait_at_a_closed_door_are_told_by_one() {
     let sshd = Sshd::start("");
     let origin = origin(sshd.config_by(relay.port));
     let answers = futures::future::join_all((0..32).map(|_| origin.stat("file"))).await;
-    let told = |answer: &Result<_, stager_core::error::ApiError>| answer.as_ref().is_err_and(|error| error.code == "origin_unreachable");
+    let told =
+        |answer: &Result<_, stager_core::error::ApiError>| answer.as_ref().is_err_and(|error| error.code.as_str() == "origin_unreachable");
     assert!(answers.iter().all(told), "{:?}", answers.first());
     assert!((2..=6).contains(&relay.connections()), "{} connections", relay.connections());
 }
@@ -382,7 +383,7 @@ async fn a_directory_that_cannot_be_written_is_called_by_its_name() {
     let sshd = Sshd::start_as(&sshd::user_name(), "", &["unshare", "-m", "sh", "-c", script, "sh"]);
     let finding = place(&sshd).origin.probe("", true).await.findings.remove(0);
     assert!(finding.message.contains("read-only") && !finding.message.contains("\"\""), "{}", finding.message);
-    assert_eq!(finding.code, "denied");
+    assert_eq!(finding.code.as_str(), "denied");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -419,7 +420,7 @@ async fn a_full_disk_is_called_so() {
     let sshd = Sshd::start_as(&sshd::user_name(), "", &["unshare", "-m", "sh", "-c", script, "sh"]);
     let place = place(&sshd);
     let large = local(&place, &content(1, 3 << 20));
-    assert_eq!(upload(&place, &large, "large", How::default()).await.unwrap_err().code, "no_space_origin");
+    assert_eq!(upload(&place, &large, "large", How::default()).await.unwrap_err().code.as_str(), "no_space_origin");
     assert!(place.origin.list("", true, 10).await.unwrap().entries.is_empty());
     assert!(place.origin.probe("", false).await.free_bytes.unwrap() > 500_000, "the temporary file is left on a full disk");
     put(&place, "small", &content(2, 1000)).await;

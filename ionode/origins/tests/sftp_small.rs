@@ -80,7 +80,7 @@ async fn a_server_that_is_away_is_nothing_to_get_ready_for() {
     let sshd = Sshd::start(SHELL);
     let place = place(&sshd, sshd.config_by(sshd::free_port()));
     place.origin.get_ready(1000).await;
-    assert_eq!(place.origin.stat("f").await.unwrap_err().code, "origin_unreachable");
+    assert_eq!(place.origin.stat("f").await.unwrap_err().code.as_str(), "origin_unreachable");
 }
 
 /// No names, odd names and long ones, empty files, and more at once than a server has handles for us.

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use place::DirectoryPlace;
 use sshd::Sshd;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_origins::conformance::{content, local, upload, How};
 use stager_origins::{open, OriginConfig, Sink};
 
@@ -25,7 +25,7 @@ struct FileSink(std::fs::File);
 impl Sink for FileSink {
     async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError> {
         use std::os::unix::fs::FileExt;
-        self.0.write_all_at(&chunk, offset).map_err(|error| ApiError::transient("io_error", "sink", error.to_string()))
+        self.0.write_all_at(&chunk, offset).map_err(|error| ApiError::new(Code::IoError, "sink", error.to_string()))
     }
 }
 

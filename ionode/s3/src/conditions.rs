@@ -6,7 +6,7 @@ use hyper::header::IF_RANGE;
 use hyper::HeaderMap;
 use s3s::dto::{ETagCondition, Timestamp};
 use s3s::{s3_error, S3Result};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_objects::{Condition, Object};
 
 use crate::answers::{with_condition, with_validators};
@@ -102,7 +102,7 @@ impl Said {
 /// What a write came to; where its condition did not hold, which one that was.
 pub fn outcome<T>(written: Result<T, ApiError>, condition: &Condition) -> S3Result<T> {
     written.map_err(|error| {
-        let failed = error.code == "precondition_failed";
+        let failed = error.code == Code::PreconditionFailed;
         let error = to_s3(error);
         match condition {
             _ if !failed => error,

@@ -12,7 +12,7 @@ use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{s3_error, S3Result};
 use serde::Deserialize;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_objects::Owner;
 
 use crate::connections::Caller;
@@ -56,7 +56,7 @@ impl Credentials {
     /// `{"access_key_id": "...", "secret_access_key": "..."}` or `{"issuer_secret": "..."}`, mode 0600 or less.
     pub fn read(path: &Path) -> Result<Self, ApiError> {
         let subject = path.display().to_string();
-        let wrong = |what: String| ApiError::invalid("bad_request", &subject, format!("the S3 credentials file {subject} {what}"));
+        let wrong = |what: String| ApiError::new(Code::BadRequest, &subject, format!("the S3 credentials file {subject} {what}"));
         let mut file = File::open(path).map_err(|error| wrong(format!("cannot be opened ({error}); name one that this user can read")))?;
         let found = file.metadata().map_err(|error| wrong(format!("cannot be looked at ({error})")))?;
         if found.mode() & 0o077 != 0 {

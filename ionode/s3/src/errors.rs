@@ -4,26 +4,26 @@
 
 use hyper::StatusCode;
 use s3s::{S3Error, S3ErrorCode};
-use stager_core::error::{ApiError, Class};
+use stager_core::error::{ApiError, Class, Code};
 
 use crate::lists::writable;
 
 pub fn to_s3(error: ApiError) -> S3Error {
-    let (code, status) = match error.code.as_str() {
-        "bucket_unknown" => (S3ErrorCode::NoSuchBucket, None),
-        "bucket_exists" => (S3ErrorCode::BucketAlreadyOwnedByYou, None),
-        "bucket_not_empty" => (S3ErrorCode::BucketNotEmpty, None),
-        "object_unknown" => (S3ErrorCode::NoSuchKey, None),
-        "upload_unknown" => (S3ErrorCode::NoSuchUpload, None),
-        "part_wrong" => (S3ErrorCode::InvalidPart, None),
-        "part_order" => (S3ErrorCode::InvalidPartOrder, None),
-        "part_small" => (S3ErrorCode::EntityTooSmall, None),
-        "precondition_failed" => (S3ErrorCode::PreconditionFailed, None),
-        "checksum_wrong" => (S3ErrorCode::BadDigest, None),
-        "checksum_type_wrong" | "size_wrong" => (S3ErrorCode::InvalidRequest, None),
-        "incomplete_body" => (S3ErrorCode::IncompleteBody, None),
-        "share_full" | "no_space_node" => (custom("InsufficientStorage"), Some(StatusCode::INSUFFICIENT_STORAGE)),
-        "object_corrupt" | "checksum_mismatch" => (custom("ObjectCorrupt"), Some(StatusCode::UNPROCESSABLE_ENTITY)),
+    let (code, status) = match error.code {
+        Code::BucketUnknown => (S3ErrorCode::NoSuchBucket, None),
+        Code::BucketExists => (S3ErrorCode::BucketAlreadyOwnedByYou, None),
+        Code::BucketNotEmpty => (S3ErrorCode::BucketNotEmpty, None),
+        Code::ObjectUnknown => (S3ErrorCode::NoSuchKey, None),
+        Code::UploadUnknown => (S3ErrorCode::NoSuchUpload, None),
+        Code::PartWrong => (S3ErrorCode::InvalidPart, None),
+        Code::PartOrder => (S3ErrorCode::InvalidPartOrder, None),
+        Code::PartSmall => (S3ErrorCode::EntityTooSmall, None),
+        Code::PreconditionFailed => (S3ErrorCode::PreconditionFailed, None),
+        Code::ChecksumWrong => (S3ErrorCode::BadDigest, None),
+        Code::ChecksumTypeWrong | Code::SizeWrong => (S3ErrorCode::InvalidRequest, None),
+        Code::IncompleteBody => (S3ErrorCode::IncompleteBody, None),
+        Code::ShareFull | Code::NoSpaceNode => (custom("InsufficientStorage"), Some(StatusCode::INSUFFICIENT_STORAGE)),
+        Code::ObjectCorrupt | Code::ChecksumMismatch => (custom("ObjectCorrupt"), Some(StatusCode::UNPROCESSABLE_ENTITY)),
         _ => match error.class {
             Class::Transient => (S3ErrorCode::ServiceUnavailable, None),
             Class::Denied => (S3ErrorCode::AccessDenied, None),

@@ -5,6 +5,7 @@
 use s3s::auth;
 use s3s::dto::*;
 use s3s::{s3_error, S3Request, S3Response, S3Result, S3};
+use stager_core::error::Code;
 use stager_objects::{Condition, Objects};
 
 use crate::conditions::outcome;
@@ -113,7 +114,7 @@ impl S3 for Door {
         }
         let condition = crate::conditions::of_write(input.if_match, None)?;
         match face.objects.delete(&face.name(&input.bucket, input.key)?, condition.clone()).await {
-            Err(error) if error.code == "object_unknown" && condition == Condition::Any => answer(DeleteObjectOutput::default()),
+            Err(error) if error.code == Code::ObjectUnknown && condition == Condition::Any => answer(DeleteObjectOutput::default()),
             deleted => {
                 outcome(deleted, &condition)?;
                 answer(DeleteObjectOutput::default())

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use crate::{Log, Op, Options, When};
 
@@ -98,7 +98,7 @@ fn list(log: &Log, load: &Load) -> Result<Phase, ApiError> {
         }
     }
     if files < load.files {
-        return Err(ApiError::corrupt("io_error", "bench", format!("{} files were made and {files} are listed", load.files)));
+        return Err(ApiError::new(Code::StoreDamaged, "bench", format!("{} files were made and {files} are listed", load.files)));
     }
     Ok(Phase { name: "list", files, took: started.elapsed() })
 }

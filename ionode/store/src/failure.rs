@@ -5,18 +5,20 @@
 use std::io;
 use std::path::Path;
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 pub fn disk(what: &str, path: &Path, error: &io::Error) -> ApiError {
     let subject = path.display().to_string();
     if is_full(error) {
-        return ApiError::refused(
-            "no_space_node",
+        return ApiError::new(
+            Code::NoSpaceNode,
             &subject,
             format!("the disk under the store is full: {what} {subject} failed; free space on it or move the store"),
-        );
+        )
+        .caused_by_io(error);
     }
-    ApiError::transient("io_error", &subject, format!("{what} {subject} failed ({error}); look at the disk and its permissions"))
+    ApiError::new(Code::IoError, &subject, format!("{what} {subject} failed ({error}); look at the disk and its permissions"))
+        .caused_by_io(error)
 }
 
 pub fn is_full(error: &io::Error) -> bool {

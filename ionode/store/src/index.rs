@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use crate::format::{Kind, LogEntry};
 
@@ -249,7 +249,7 @@ impl Index {
         for (table, totals) in next.totals.iter().filter(|(table, totals)| counters.totals.get(table) != Some(totals)) {
             batch.insert(&self.sums, [b't', *table], numbers(&[totals.entries, totals.weight_bytes]));
         }
-        batch.commit().map_err(|error| ApiError::transient("io_error", "index", format!("the index cannot be written ({error})")))?;
+        batch.commit().map_err(|error| ApiError::new(Code::IoError, "index", format!("the index cannot be written ({error})")))?;
         *counters = next;
         Ok(())
     }
@@ -258,7 +258,7 @@ impl Index {
     pub fn forget_segment(&self, counters: &mut IndexCounters, segment: u32) -> Result<(), ApiError> {
         self.sums
             .remove(segment_key(segment))
-            .map_err(|error| ApiError::transient("io_error", "index", format!("the index cannot be written ({error})")))?;
+            .map_err(|error| ApiError::new(Code::IoError, "index", format!("the index cannot be written ({error})")))?;
         counters.uses.remove(&segment);
         Ok(())
     }
@@ -305,18 +305,14 @@ fn numbers(values: &[u64]) -> Vec<u8> {
 
 fn failed(path: &Path) -> impl FnOnce(fjall::Error) -> ApiError + '_ {
     move |error| {
-        ApiError::transient("io_error", path.display().to_string(), format!("the index {} cannot be opened ({error})", path.display()))
+        ApiError::new(Code::IoError, path.display().to_string(), format!("the index {} cannot be opened ({error})", path.display()))
     }
 }
 
 fn unread(error: fjall::Error) -> ApiError {
-    ApiError::transient(
-        "io_error",
-        "index",
-        format!("the index cannot be read ({error}); a restart builds it anew from the log if need be"),
-    )
+    ApiError::new(Code::IoError, "index", format!("the index cannot be read ({error}); a restart builds it anew from the log if need be"))
 }
 
 fn damaged() -> ApiError {
-    ApiError::transient("io_error", "index", "the index holds what it never wrote; a restart builds it anew from the log")
+    ApiError::new(Code::IoError, "index", "the index holds what it never wrote; a restart builds it anew from the log")
 }

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use tokio::sync::oneshot;
 
 pub use index::{Stat, Totals};
@@ -164,7 +164,7 @@ impl Shared {
             .read()
             .expect("nobody panics here")
             .clone()
-            .ok_or_else(|| ApiError::transient("io_error", "index", "the index is being built anew; ask again in a few seconds"))
+            .ok_or_else(|| ApiError::new(Code::IoError, "index", "the index is being built anew; ask again in a few seconds"))
     }
 
     fn give_up_index(&self) {
@@ -262,16 +262,16 @@ impl Log {
             let subject = || String::from_utf8_lossy(key).into_owned();
             if stat.quarantined {
                 let message = format!("{} is quarantined; put it again or delete it", subject());
-                return Err(ApiError::corrupt("checksum_mismatch", subject(), message));
+                return Err(ApiError::new(Code::ChecksumMismatch, subject(), message));
             }
             let Some(value) = read(&segment, stat.offset, stat.value_bytes as usize)? else { return Ok(None) };
             if crc_fast::crc64_nvme(&value) != stat.value_crc {
                 let message = format!("{} is damaged on the node's disk ({}); it was not given out", subject(), segment.path.display());
-                return Err(ApiError::corrupt("checksum_mismatch", subject(), message));
+                return Err(ApiError::new(Code::ChecksumMismatch, subject(), message));
             }
             return Ok(Some((stat, value.freeze())));
         }
-        Err(ApiError::transient("io_error", String::from_utf8_lossy(key), "the segment of this key is never found; look at the node's log"))
+        Err(ApiError::new(Code::IoError, String::from_utf8_lossy(key), "the segment of this key is never found; look at the node's log"))
     }
 
     /// From `start` on, with it, in the order of the keys' bytes.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use crate::failure::at;
 use crate::format::{SegmentHeader, SEGMENT_HEADER_BYTES};
@@ -184,7 +184,7 @@ fn first_segment(segments: &Segments, salt: u64, options: Options, applied: Appl
 /// Opens the index again after it failed, and takes in what the log has since.
 pub fn reopen_index(shared: &Shared) -> Result<(), ApiError> {
     if shared.index_before.lock().expect("nobody panics here").strong_count() > 0 {
-        return Err(ApiError::transient("io_error", "index", "the index that failed is still being read; it is opened again after that"));
+        return Err(ApiError::new(Code::IoError, "index", "the index that failed is still being read; it is opened again after that"));
     }
     let path = index_path(&shared.directory);
     let opened = Index::open(&path, shared.options.index_cache_bytes).and_then(|index| Ok((index.counters()?, index)));

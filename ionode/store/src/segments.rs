@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use crate::at_hand::{self, Buffer};
 use crate::failure::at;
@@ -204,7 +204,7 @@ pub fn damaged(path: &Path, offset: u64, why: &str) -> ApiError {
         "the log segment {subject} is damaged at byte {offset}: {why}; nothing was changed. `stager-ionode fsck` tells what is lost and can \
          repair the rest, or restore the store from a copy"
     );
-    ApiError::corrupt("checksum_mismatch", subject, message)
+    ApiError::new(Code::ChecksumMismatch, subject, message)
 }
 
 pub fn sync_directory(path: &Path) -> Result<(), ApiError> {

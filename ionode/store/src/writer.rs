@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use tokio::sync::oneshot;
 
 use crate::failure::{at, is_full};
@@ -64,7 +64,7 @@ pub enum Message {
 }
 
 pub fn gone() -> ApiError {
-    ApiError::transient("draining", "log", "the node is ending; ask it again when it has been started again")
+    ApiError::new(Code::Draining, "log", "the node is ending; ask it again when it has been started again")
 }
 
 /// What no disk could take.
@@ -79,13 +79,13 @@ pub fn check(ops: &[Op]) -> Result<(), ApiError> {
             let subject = String::from_utf8_lossy(&key[..key.len().min(200)]).into_owned();
             let message =
                 format!("a name of {} bytes with {meta} bytes of metadata is more than {KEY_BYTES_MAX} and {META_BYTES_MAX}", key.len());
-            return Err(ApiError::invalid("bad_request", subject, message));
+            return Err(ApiError::new(Code::BadRequest, subject, message));
         }
         together += key.len() + meta + value + format::ENTRY_HEAD_BYTES as usize;
     }
     if together > SUBMISSION_BYTES_MAX {
         let message = format!("{together} bytes in one write are more than {SUBMISSION_BYTES_MAX}; write in several steps");
-        return Err(ApiError::invalid("bad_request", "log", message));
+        return Err(ApiError::new(Code::BadRequest, "log", message));
     }
     Ok(())
 }
@@ -387,7 +387,7 @@ impl Writer {
                 let Health::Failing(why) = self.shared.health.lock().expect("nobody panics here").clone() else {
                     return self.shared.index();
                 };
-                return Err(ApiError::transient("io_error", "log", format!("{why}; it is tried again every second")));
+                return Err(ApiError::new(Code::IoError, "log", format!("{why}; it is tried again every second")));
             }
             self.mend_after = Instant::now() + MEND_EVERY;
             self.mend()?;
@@ -476,7 +476,7 @@ impl Writer {
         };
         if segment == self.position.active.header.number || live_bytes > 0 {
             let message = format!("segment {segment} still holds {live_bytes} bytes that count; it stays");
-            return Err(ApiError::transient("io_error", segment.to_string(), message));
+            return Err(ApiError::new(Code::IoError, segment.to_string(), message));
         }
         self.shared.segments.remove(segment)?;
         self.shared.counters.segments_dropped.fetch_add(1, Ordering::Relaxed);

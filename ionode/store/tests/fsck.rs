@@ -53,7 +53,7 @@ fn flip(path: &Path, at: usize) {
 fn keys(directory: &Path) -> Vec<(u8, Result<Vec<u8>, String>)> {
     let log = Log::open(directory, options()).unwrap().0;
     let found: Vec<Vec<u8>> = log.scan(TABLE, b"").unwrap().map(|found| found.unwrap().0).collect();
-    let read = |key: &[u8]| log.get(TABLE, key).map(|found| found.unwrap().1.to_vec()).map_err(|error| error.code);
+    let read = |key: &[u8]| log.get(TABLE, key).map(|found| found.unwrap().1.to_vec()).map_err(|error| error.code.to_string());
     found.iter().map(|key| (key[0], read(key))).collect()
 }
 

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::ids::{check_id, check_relative_path};
 use stager_mounts::State;
 use stager_origins::EntryKind;
@@ -28,7 +28,7 @@ pub async fn require(node: &Node, inputs: &[DirectInput]) -> Result<(), ApiError
         if state_at_origin(node, input).await? == DirectState::Changed {
             let path = &input.origin_path;
             let message = format!("{path} changed at its origin since {} was seen there; plan again with what is there now", input.token);
-            return Err(ApiError::refused("source_changed", path, message));
+            return Err(ApiError::new(Code::SourceChanged, path, message));
         }
     }
     Ok(())
@@ -54,11 +54,11 @@ fn mounted(node: &Node, input: &DirectInput) -> Result<String, ApiError> {
             let why = mount.message.unwrap_or_default();
             let message =
                 format!("{path} cannot be read in place: the mount of {id} is away ({why}); it is mounted again when its origin answers");
-            Err(ApiError::transient("origin_unreachable", path, message))
+            Err(ApiError::new(Code::OriginUnreachable, path, message))
         }
         None => {
             let message = format!("{path} cannot be read in place: the origin {id} is not mounted; put its mount first");
-            Err(ApiError::invalid("bad_request", path, message))
+            Err(ApiError::new(Code::BadRequest, path, message))
         }
     }
 }
@@ -69,7 +69,7 @@ async fn state_at_origin(node: &Node, input: &DirectInput) -> Result<DirectState
             let same = found.kind == EntryKind::File && (found.size_bytes, &found.token) == (input.size_bytes, &input.token);
             Ok(if same { DirectState::Same } else { DirectState::Changed })
         }
-        Err(error) if error.code == "not_found" => Ok(DirectState::Changed),
+        Err(error) if error.code == Code::NotFound => Ok(DirectState::Changed),
         Err(error) => Err(error),
     }
 }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::ids::{check_id, check_relative_path};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 
@@ -109,8 +109,8 @@ fn make_sandbox(sandbox: &Path) -> Result<(), ApiError> {
     DirBuilder::new().mode(0o700).create(sandbox).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
             let subject = sandbox.display().to_string();
-            ApiError::refused(
-                "destination_exists",
+            ApiError::new(
+                Code::DestinationExists,
                 &subject,
                 format!("the sandbox {subject} exists; an attempt gets a fresh one: remove it or name another"),
             )

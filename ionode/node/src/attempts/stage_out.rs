@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stager_core::error::{ApiError, Class};
+use stager_core::error::{ApiError, Code};
 use stager_core::ids::{check_id, check_relative_path};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_core::space::Holder;
@@ -84,7 +84,7 @@ fn uncommitted(node: &Node, request: &StageOutRequest) -> Result<Vec<Output>, Ap
     for output in &request.outputs {
         let key = ReplicaKey::new(&output.file_id, &output.generation);
         if accounting.index.is_leaving(&key) {
-            return Err(ApiError::refused("replica_busy", &key.file_id, format!("replica {key} is being deleted; use a new generation")));
+            return Err(ApiError::new(Code::ReplicaBusy, &key.file_id, format!("replica {key} is being deleted; use a new generation")));
         }
         if accounting.index.replica(&key).is_none() {
             fresh.push(output.clone());
@@ -123,13 +123,13 @@ fn judge(attempt_id: &str, surveys: Vec<(Output, Survey)>) -> Result<Vec<Wanted>
         let named: Vec<String> = escapes.iter().map(|(path, what)| format!("{path} is {what}")).collect();
         let message = format!("outputs must be regular files inside the sandbox, of the declared kind: {}", named.join(", "));
         let paths: Vec<String> = escapes.into_iter().map(|(path, _)| path).collect();
-        return Err(Failure::with(ApiError::invalid("output_escapes", attempt_id, message), "paths", paths));
+        return Err(Failure::with(ApiError::new(Code::OutputEscapes, attempt_id, message), "paths", paths));
     }
     if missing.is_empty() {
         return Ok(wanted);
     }
     let message = format!("the job did not write {}; all declared outputs must exist when it ends", missing.join(", "));
-    Err(Failure::with(ApiError::invalid("outputs_missing", attempt_id, message), "paths", missing))
+    Err(Failure::with(ApiError::new(Code::OutputsMissing, attempt_id, message), "paths", missing))
 }
 
 async fn commit(node: &Arc<Node>, attempt_id: &str, request: &StageOutRequest, sandbox: &Path, wanted: Vec<Wanted>) -> Result<(), Failure> {
@@ -152,7 +152,7 @@ fn hold(node: &Node, attempt_id: &str, reservation: &Holder, holder: &Holder, to
         let message = format!(
             "the outputs of {attempt_id} are {total_bytes} bytes and {held} were reserved; grow the reservation and stage out again"
         );
-        return Err(Failure::with(ApiError::new(Class::Refused, "exceeds_reservation", attempt_id, message), "needed_bytes", total_bytes));
+        return Err(Failure::with(ApiError::new(Code::ExceedsReservation, attempt_id, message), "needed_bytes", total_bytes));
     }
     accounting.index.space.hand_over(reservation, holder, total_bytes);
     Ok(())

@@ -15,7 +15,7 @@ use blake3::hazmat::HasherExt;
 use bytes::Bytes;
 use futures::future::join_all;
 use serde::Serialize;
-use stager_core::error::{ApiError, Class};
+use stager_core::error::{ApiError, Class, Code};
 use stager_core::ids::check_id;
 use stager_core::replica::{ReplicaKey, ReplicaKind};
 use stager_core::stripes::{Layout, Share};
@@ -75,7 +75,7 @@ impl Holder {
         }
         let message =
             format!("stripe {part} of {key} is not on the node {} as it came there; verify it there, and fetch it anew", self.name);
-        Err(ApiError::corrupt("checksum_mismatch", &key.file_id, message))
+        Err(ApiError::new(Code::ChecksumMismatch, &key.file_id, message))
     }
 }
 
@@ -93,7 +93,7 @@ pub async fn run(options: FetchOptions) -> Result<Fetched, ApiError> {
     for asked in join_all(options.nodes.iter().map(|node| ask(node, &key))).await {
         match asked {
             Ok(holder) => holders.push(holder),
-            Err(error) if error.class == Class::InvalidInput && error.code == "bad_request" => return Err(error),
+            Err(error) if error.class == Class::InvalidInput && error.code == Code::BadRequest => return Err(error),
             Err(error) => faults.push(error),
         }
     }
@@ -154,7 +154,7 @@ fn cut(key: &ReplicaKey, holders: &[Holder], faults: &[ApiError]) -> Result<Layo
     };
     let differs = |what: &str| {
         let message = format!("the nodes do not hold the same {key}: its {what} differ; name nodes that hold one content in one cut");
-        Err(ApiError::refused("source_changed", &key.file_id, message))
+        Err(ApiError::new(Code::SourceChanged, &key.file_id, message))
     };
     let file_bytes = first.size_bytes;
     if holders.iter().any(|holder| holder.size_bytes != file_bytes) {
@@ -177,7 +177,7 @@ fn cut(key: &ReplicaKey, holders: &[Holder], faults: &[ApiError]) -> Result<Layo
         missing.join(", "),
         layout.total()
     );
-    Err(ApiError::refused("stripe_not_here", &key.file_id, message))
+    Err(ApiError::new(Code::StripeNotHere, &key.file_id, message))
 }
 
 #[derive(Default)]
@@ -336,7 +336,7 @@ async fn judge(key: &ReplicaKey, layout: &Layout, holders: &[Holder], state: &St
         None => Ok(found),
         Some((who, said)) => {
             let message = format!("what came of {key} has the BLAKE3 {found}, and {who} says {said}; nothing was kept, ask for it again");
-            Err(ApiError::corrupt("checksum_mismatch", &key.file_id, message))
+            Err(ApiError::new(Code::ChecksumMismatch, &key.file_id, message))
         }
     }
 }

@@ -14,7 +14,7 @@ use futures::TryStreamExt;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use serde::Serialize;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::ids::check_id;
 use stager_core::replica::ReplicaKey;
 
@@ -124,7 +124,7 @@ fn outcome(transfer_id: &str, fact: Fact) -> Result<(u64, Option<Replication>), 
     match fact {
         Fact::TransferDone(done) => Ok((done.bytes_moved, done.replication)),
         Fact::TransferFailed { error, .. } => Err(error),
-        _ => Err(ApiError::refused("cancelled", transfer_id, format!("the push {transfer_id} was cancelled at the node"))),
+        _ => Err(ApiError::new(Code::Cancelled, transfer_id, format!("the push {transfer_id} was cancelled at the node"))),
     }
 }
 

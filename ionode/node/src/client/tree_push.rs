@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use serde::Serialize;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::ids::check_id;
 use stager_core::replica::ReplicaKey;
 
@@ -164,7 +164,7 @@ impl Work {
 
 /// By itself it goes by other rules, and says what is wrong with it if something is.
 fn goes_alone(error: &ApiError) -> bool {
-    matches!(error.code.as_str(), "too_large" | "checksum_mismatch" | "peer_misbehaves")
+    matches!(error.code, Code::TooLarge | Code::ChecksumMismatch | Code::PeerMisbehaves)
 }
 
 fn not_on_all(path: &Path, missing: &[NotHeld]) -> ApiError {
@@ -175,7 +175,7 @@ fn not_on_all(path: &Path, missing: &[NotHeld]) -> ApiError {
         nodes.join(", "),
         first.message
     );
-    ApiError::new(first.class, "replication_failed", path.display().to_string(), message)
+    ApiError::replication_failed(first.clone(), path.display().to_string(), message)
 }
 
 fn put(top: &Path, tree: &ReplicaKey, found: &Found) -> Result<Ask, ApiError> {

@@ -10,7 +10,7 @@ use hyper::body::Frame;
 use hyper::header::{CONTENT_TYPE, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
-use stager_core::error::{ApiError, Class};
+use stager_core::error::{ApiError, Class, Code};
 
 use crate::failure::Failure;
 use crate::wire::ErrorAnswer;
@@ -59,10 +59,10 @@ pub fn failure(failure: Failure) -> Answer {
 }
 
 fn status(error: &ApiError) -> StatusCode {
-    match (error.code.as_str(), error.class) {
-        ("replica_unknown" | "not_found", _) => StatusCode::NOT_FOUND,
-        ("no_space_node", _) => StatusCode::INSUFFICIENT_STORAGE,
-        ("outputs_missing" | "output_escapes", _) => StatusCode::UNPROCESSABLE_ENTITY,
+    match (error.code, error.class) {
+        (Code::ReplicaUnknown | Code::NotFound, _) => StatusCode::NOT_FOUND,
+        (Code::NoSpaceNode, _) => StatusCode::INSUFFICIENT_STORAGE,
+        (Code::OutputsMissing | Code::OutputEscapes, _) => StatusCode::UNPROCESSABLE_ENTITY,
         (_, Class::InvalidInput) => StatusCode::BAD_REQUEST,
         (_, Class::Refused) => StatusCode::CONFLICT,
         (_, Class::Transient) => StatusCode::SERVICE_UNAVAILABLE,

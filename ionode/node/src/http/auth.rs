@@ -3,7 +3,7 @@
 //! The one rule: nothing of a call is looked at, not even its path, before its token was found right.
 
 use hyper::header::{HeaderMap, HeaderName, AUTHORIZATION};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::ids::check_id;
 
 use crate::failure::bad_request;
@@ -25,7 +25,7 @@ pub async fn admit(node: &Node, headers: &HeaderMap, first_contact: bool) -> Res
                 "the call is for incarnation {theirs} and this node is {}; read GET /v1/node and what it still knows",
                 node.incarnation
             );
-            return Err(ApiError::refused("stale_incarnation", theirs, message));
+            return Err(ApiError::new(Code::StaleIncarnation, theirs, message));
         }
         None if !first_contact => return Err(missing("X-Stager-Incarnation")),
         _ => {}
@@ -60,8 +60,8 @@ pub fn check_token(node: &Node, headers: &HeaderMap) -> Result<(), ApiError> {
     if equal_in_constant_time(given, node.store.token().as_bytes()) {
         return Ok(());
     }
-    Err(ApiError::denied(
-        "token_wrong",
+    Err(ApiError::new(
+        Code::TokenWrong,
         "Authorization",
         "the bearer token is not this node's; read it from the token file its rendezvous names",
     ))
@@ -77,8 +77,8 @@ fn check_api(headers: &HeaderMap) -> Result<(), ApiError> {
     if asked.parse() == Ok(API) {
         return Ok(());
     }
-    Err(ApiError::invalid(
-        "api_version",
+    Err(ApiError::new(
+        Code::ApiVersion,
         asked,
         format!("the call speaks api version {asked} and this node speaks {API}; use a stager and a stager-ionode of one release"),
     ))

@@ -10,7 +10,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use hyper::body::Frame;
 use hyper::header::{HeaderValue, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use hyper::{Response, StatusCode};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::replica::ReplicaKey;
 use stager_store::at_hand;
 
@@ -64,7 +64,7 @@ fn shift(content: &Content, key: &ReplicaKey, start: u64, end: u64) -> Result<u6
                  ask for one of those, and the other nodes for theirs",
                 layout.stripe_bytes
             );
-            Err(Failure::with(ApiError::refused("stripe_not_here", &key.file_id, message), "stripes", serde_json::json!(layout)))
+            Err(Failure::with(ApiError::new(Code::StripeNotHere, &key.file_id, message), "stripes", serde_json::json!(layout)))
         }
     }
 }

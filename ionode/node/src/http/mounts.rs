@@ -4,9 +4,8 @@
 
 use std::sync::Arc;
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
-use crate::failure::bad_request;
 use crate::node::Node;
 use crate::replicas::blocking;
 use crate::wire::{MountAnswer, MountsAnswer};
@@ -15,7 +14,7 @@ pub async fn put(node: &Arc<Node>, origin_id: &str) -> Result<MountAnswer, ApiEr
     node.refuse_if_draining(origin_id)?;
     let Some(config) = node.origin(origin_id)?.mountable else {
         let message = format!("the origin {origin_id} cannot be mounted: only those of kind sshfs can; fetch its files instead");
-        return Err(ApiError { code: "unsupported".into(), ..bad_request(origin_id, message) });
+        return Err(ApiError::new(Code::Unsupported, origin_id, message));
     };
     let (mounts, id) = (node.mounts.clone(), origin_id.to_string());
     blocking(move || mounts.put(&id, &config)).await.map(MountAnswer::from)

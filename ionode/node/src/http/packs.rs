@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, Incoming};
 use hyper::header::{HeaderValue, CONTENT_TYPE};
 use hyper::{Method, Request, Response};
-use stager_core::error::{ApiError, Class};
+use stager_core::error::{ApiError, Class, Code};
 use stager_core::replica::Replica;
 
 use super::answer::{self, Answer};
@@ -54,7 +54,7 @@ pub async fn pack(node: Arc<Node>, request: Request<Incoming>) -> Result<Answer,
         };
         (outcomes, cause, open)
     });
-    let early = |_| ApiError::transient("io_error", "node", "the call ended early by a bug; look at the node's log");
+    let early = |_| ApiError::new(Code::IoError, "node", "the call ended early by a bug; look at the node's log");
     let (outcomes, cause, open) = working.await.map_err(early)?;
     Ok(sending(node, cause, open, outcomes))
 }
@@ -64,7 +64,7 @@ async fn receive(mut body: Incoming) -> Result<Vec<Result<Ask, ApiError>>, ApiEr
     let mut refused = None;
     let mut passed_over = 0;
     while let Some(frame) = body.frame().await {
-        let broke = |error| ApiError::transient("connection_lost", "pack", format!("the pack broke off ({error}); send it again"));
+        let broke = |error| ApiError::new(Code::ConnectionLost, "pack", format!("the pack broke off ({error}); send it again"));
         let Ok(bytes) = frame.map_err(broke)?.into_data() else { continue };
         if refused.is_some() {
             passed_over += bytes.len();
@@ -91,18 +91,18 @@ fn no_pack(no_pack: NoPack) -> ApiError {
     match no_pack {
         NoPack::TooLarge => {
             let message = format!("a pack has at most {ENTRIES_MAX} entries and {PACK_BYTES_MAX} bytes; send this one as several");
-            ApiError::invalid("too_large", "pack", message)
+            ApiError::new(Code::TooLarge, "pack", message)
         }
         broken => {
             let message = format!("the pack was not sent as it should be: {broken}; nothing of it was done, send it again");
-            ApiError::corrupt("checksum_mismatch", "pack", message)
+            ApiError::new(Code::ChecksumMismatch, "pack", message)
         }
     }
 }
 
 fn damaged(number: usize) -> ApiError {
     let message = format!("entry {number} of the pack was damaged on its way; nothing of it was done, send it again");
-    ApiError::corrupt("checksum_mismatch", "pack", message)
+    ApiError::new(Code::ChecksumMismatch, "pack", message)
 }
 
 struct Sending {

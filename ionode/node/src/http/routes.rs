@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Collected, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::{Method, Request, Uri};
 use serde::de::DeserializeOwned;
-use stager_core::error::{ApiError, Class};
+use stager_core::error::{ApiError, Code};
 use stager_core::ids::check_id;
 use stager_core::replica::ReplicaKey;
 use stager_core::space::Holder;
@@ -52,7 +52,7 @@ pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
         Ok(call) => match tokio::spawn(call.in_its_span()).await {
             Ok(outcome) => outcome,
             Err(error) => {
-                Err(ApiError::transient("io_error", "node", format!("the call ended early ({error}); look at the node's log")).into())
+                Err(ApiError::new(Code::IoError, "node", format!("the call ended early ({error}); look at the node's log")).into())
             }
         },
         Err(error) => Err(error.into()),
@@ -158,8 +158,7 @@ async fn dispatch(call: Call) -> Result<Answer, Failure> {
 
 fn unknown(call: &Call) -> ApiError {
     ApiError::new(
-        Class::InvalidInput,
-        "not_found",
+        Code::NotFound,
         call.path(),
         format!("there is no call {} {}; docs/formats/ionode-api.md lists them", call.method, call.path()),
     )

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use super::chain::REPLICAS;
 use super::format::{self, Ask, Reader, Said, Writer, ENTRIES_MAX, ENTRY_HEAD_BYTES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
@@ -59,7 +59,7 @@ impl Link {
         let mut again = true;
         loop {
             match self.within(WITHIN, self.packed(term, headers.clone(), body.clone(), asks, bytes_max)).await {
-                Err(error) if again && (is_outdated(&error, term) || error.code == "connection_lost") => again = false,
+                Err(error) if again && (is_outdated(&error, term) || error.code == Code::ConnectionLost) => again = false,
                 outcome => return outcome,
             }
         }
@@ -106,7 +106,7 @@ impl Link {
         let key = ask.key();
         let Some(payload) = entry else {
             let message = format!("the answer of {} for {key} was damaged on its way; ask for it again", self.name());
-            return Err(ApiError::corrupt("checksum_mismatch", &key.file_id, message));
+            return Err(ApiError::new(Code::ChecksumMismatch, &key.file_id, message));
         };
         let said = format::said(&payload).ok_or_else(|| self.misbehaved(&format!("its answer for {key} is not understood")))??;
         let fits = matches!(
@@ -119,7 +119,7 @@ impl Link {
         match (fits, &said) {
             (true, Said::Got(about, content)) if *blake3::hash(content).as_bytes() != about.blake3 => {
                 let message = format!("{} sent a content of {key} that has not the BLAKE3 it says; nothing of it was kept", self.name());
-                Err(ApiError::corrupt("checksum_mismatch", &key.file_id, message))
+                Err(ApiError::new(Code::ChecksumMismatch, &key.file_id, message))
             }
             (true, _) => Ok(said),
             (false, _) => Err(self.misbehaved(&format!("its answer for {key} is that of another call"))),
@@ -128,6 +128,6 @@ impl Link {
 
     fn misbehaved(&self, what: &str) -> ApiError {
         let message = format!("{} does not answer a pack as it should: {what}; nothing of that was kept", self.name());
-        ApiError::corrupt("peer_misbehaves", self.address.to_string(), message)
+        ApiError::new(Code::PeerMisbehaves, self.address.to_string(), message)
     }
 }

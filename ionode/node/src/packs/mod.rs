@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::space::Holder;
@@ -160,7 +160,7 @@ fn answer_reads(node: &Node, reads: Vec<(usize, ReplicaKey, bool)>, outcomes: &m
 }
 
 fn unknown(key: &ReplicaKey) -> ApiError {
-    ApiError::invalid("replica_unknown", &key.file_id, format!("there is no replica {key} on this node; put, fetch or copy it first"))
+    ApiError::new(Code::ReplicaUnknown, &key.file_id, format!("there is no replica {key} on this node; put, fetch or copy it first"))
 }
 
 fn small(replica: Replica) -> Result<Replica, ApiError> {
@@ -177,7 +177,7 @@ fn small(replica: Replica) -> Result<Replica, ApiError> {
 
 fn too_large(key: &ReplicaKey, size_bytes: u64, bytes_max: u64, instead: &str) -> ApiError {
     let message = format!("{size_bytes} bytes of {key} are more than {bytes_max}, the most for an entry of a pack here; {instead}");
-    ApiError::invalid("too_large", &key.file_id, message)
+    ApiError::new(Code::TooLarge, &key.file_id, message)
 }
 
 async fn change(node: &Arc<Node>, cause: &Cause, puts: Vec<Put>, deletes: Vec<(usize, ReplicaKey)>, outcomes: &mut [Option<Outcome>]) {
@@ -244,14 +244,14 @@ fn admitted(node: &Node, claims: &mut Claims<'_>, puts: Vec<Put>, outcomes: &mut
             }
             Ok(_) => {
                 let message = format!("replica {key} is on this node with another content; put it under a new generation");
-                Outcome::Failed(ApiError::refused("replica_busy", &key.file_id, message))
+                Outcome::Failed(ApiError::new(Code::ReplicaBusy, &key.file_id, message))
             }
             Err(_) if size_bytes > inline_bytes_max => {
                 Outcome::Failed(too_large(key, size_bytes, inline_bytes_max, "push it by a call of its own"))
             }
-            Err(error) if error.code != "replica_unknown" || accounting.index.is_leaving(key) || !claimed || busy.contains(key) => {
+            Err(error) if error.code != Code::ReplicaUnknown || accounting.index.is_leaving(key) || !claimed || busy.contains(key) => {
                 let message = format!("replica {key} is being made, deleted or quarantined on this node; put it under a new generation");
-                Outcome::Failed(ApiError::refused("replica_busy", &key.file_id, message))
+                Outcome::Failed(ApiError::new(Code::ReplicaBusy, &key.file_id, message))
             }
             Err(_) => match node.refuse_if_draining(&key.file_id) {
                 Ok(()) => {
@@ -292,7 +292,7 @@ fn hashed_one(put: Put) -> Result<(Replica, Bytes), ApiError> {
     let ReplicaKey { file_id, generation } = put.key;
     if digests.blake3 != hex(put.blake3) {
         let message = format!("what was put as {file_id} has another BLAKE3 than was named; nothing of it was kept, put it again");
-        return Err(ApiError::corrupt("checksum_mismatch", &file_id, message));
+        return Err(ApiError::new(Code::ChecksumMismatch, &file_id, message));
     }
     let replica = Replica {
         file_id,
@@ -379,7 +379,7 @@ pub fn read(node: &Node, replica: &Replica) -> Result<Bytes, ApiError> {
         return Ok(content);
     }
     let message = format!("replica {} is damaged on this node's disk; it was not given out", replica.key());
-    Err(ApiError::corrupt("checksum_mismatch", &replica.file_id, message))
+    Err(ApiError::new(Code::ChecksumMismatch, &replica.file_id, message))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde::Serialize;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_origins::Secret;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -160,7 +160,7 @@ impl Reply<'_> {
 
 /// The node is another than when it was asked who it is: restarted, or, for who has no term of his own, under another scheduler.
 pub fn is_outdated(error: &ApiError, term: Term) -> bool {
-    error.code == "stale_incarnation" || (error.code == "stale_epoch" && matches!(term, Term::Its))
+    error.code == Code::StaleIncarnation || (error.code == Code::StaleEpoch && matches!(term, Term::Its))
 }
 
 impl Link {
@@ -178,12 +178,12 @@ impl Link {
     }
 
     pub fn lost(&self, why: &str) -> ApiError {
-        ApiError::transient("connection_lost", self.address.to_string(), format!("{}: {why}; it is asked again", self.name()))
+        ApiError::new(Code::ConnectionLost, self.address.to_string(), format!("{}: {why}; it is asked again", self.name()))
     }
 
     fn unreachable(&self, why: &str) -> ApiError {
         let message = format!("{} does not answer at {} ({why}); look whether it runs and is told right", self.name(), self.address);
-        ApiError::transient("peer_unreachable", self.address.to_string(), message)
+        ApiError::new(Code::PeerUnreachable, self.address.to_string(), message)
     }
 
     /// Who answers there; asked once for each connection that had to be made anew.
@@ -203,7 +203,7 @@ impl Link {
         if self.expected.as_ref().is_some_and(|expected| *expected != said.node_id) {
             let message =
                 format!("{} was told to be at {}, where the node {} answers; tell it anew", self.name(), self.address, said.node_id);
-            return Err(ApiError::refused("peer_unknown", &said.node_id, message));
+            return Err(ApiError::new(Code::PeerUnknown, &said.node_id, message));
         }
         let identity = Identity { node_id: said.node_id, incarnation: said.incarnation, epoch: said.epoch };
         let mut headers = self.headers();
@@ -281,7 +281,7 @@ impl Link {
         loop {
             let call = Call { method, path: path.to_string(), headers: Vec::new(), body: bytes_body(body.clone()), term };
             match self.within(within, async { self.send(call).await?.collect().await }).await {
-                Err(error) if again && (is_outdated(&error, term) || error.code == "connection_lost") => again = false,
+                Err(error) if again && (is_outdated(&error, term) || error.code == Code::ConnectionLost) => again = false,
                 outcome => return outcome,
             }
         }
@@ -293,7 +293,7 @@ impl Link {
             Err(_) => {
                 self.forget_identity();
                 let message = format!("{} did not answer within {} s; it is asked again", self.name(), within.as_secs());
-                Err(ApiError::transient("timeout", self.address.to_string(), message))
+                Err(ApiError::new(Code::Timeout, self.address.to_string(), message))
             }
         }
     }
@@ -304,7 +304,7 @@ impl Link {
         }
         serde_json::from_slice(bytes).map_err(|error| {
             let message = format!("{} answered what is not understood ({error}); use stager-ionode of one release everywhere", self.name());
-            ApiError::transient("io_error", self.address.to_string(), message)
+            ApiError::new(Code::IoError, self.address.to_string(), message)
         })
     }
 
@@ -313,7 +313,7 @@ impl Link {
             Ok(answer) => ApiError { message: format!("{}: {}", self.name(), answer.error.message), ..answer.error },
             Err(_) => {
                 let message = format!("{} answered {status} and no reason; look at its log", self.name());
-                ApiError::transient("io_error", self.address.to_string(), message)
+                ApiError::new(Code::IoError, self.address.to_string(), message)
             }
         }
     }

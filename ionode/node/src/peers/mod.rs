@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
 use serde::Deserialize;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::ids::check_id;
 use stager_origins::Secret;
 
@@ -55,8 +55,8 @@ impl Peers {
 
     pub fn get(&self, node_id: &str) -> Result<Arc<Link>, ApiError> {
         self.known.read().expect("nobody panics here").get(node_id).cloned().ok_or_else(|| {
-            ApiError::invalid(
-                "peer_unknown",
+            ApiError::new(
+                Code::PeerUnknown,
                 node_id,
                 format!("this node was not told where the node {node_id} is since it started; put it as a peer first"),
             )

@@ -7,7 +7,7 @@ use std::ops::Range;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use hyper::header::{CONTENT_RANGE, CONTENT_TYPE};
 use hyper::StatusCode;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::replica::ReplicaKey;
 use stager_origins::Sink;
 
@@ -44,7 +44,7 @@ impl Source<'_> {
     async fn piece(&self, mut piece: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
         let first = self.blocks(&mut piece, sink).await;
         match first {
-            Err(error) if is_outdated(&error, self.term) || matches!(error.code.as_str(), "checksum_mismatch" | "connection_lost") => {
+            Err(error) if is_outdated(&error, self.term) || matches!(error.code, Code::ChecksumMismatch | Code::ConnectionLost) => {
                 tracing::warn!(peer = self.link.name(), %error, "a range is asked for once more");
                 self.blocks(&mut piece, sink).await
             }
@@ -107,12 +107,12 @@ impl Source<'_> {
 
     fn broken(&self, broken: Broken) -> ApiError {
         let message = format!("{} sent replica {} damaged: {broken}; nothing of that was kept", self.link.name(), self.key);
-        ApiError::corrupt("checksum_mismatch", &self.key.file_id, message)
+        ApiError::new(Code::ChecksumMismatch, &self.key.file_id, message)
     }
 
     fn misbehaved(&self, what: &str) -> ApiError {
         let message = format!("{} does not send replica {} as it should: {what}; nothing of that was kept", self.link.name(), self.key);
-        ApiError::corrupt("peer_misbehaves", &self.key.file_id, message)
+        ApiError::new(Code::PeerMisbehaves, &self.key.file_id, message)
     }
 }
 

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use crate::failure::at;
 
@@ -30,8 +30,8 @@ pub fn content(source: &File, source_path: &Path, target: &mut File, size_bytes:
         return Ok(());
     }
     let subject = source_path.display().to_string();
-    Err(ApiError::corrupt(
-        "short_read",
+    Err(ApiError::new(
+        Code::ChecksumMismatch,
         &subject,
         format!("{subject} should have {size_bytes} bytes and {copied} could be copied; verify the replica"),
     ))

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::replica::ReplicaKey;
 use stager_objects::Care;
 use tokio::runtime::Handle;
@@ -101,7 +101,7 @@ impl Reading {
         let unwanted = self.key.as_ref().is_some_and(|key| self.node.accounting().index.readable(key).is_err());
         if ended || unwanted {
             let subject = self.key.as_ref().map_or("objects", |key| &key.file_id);
-            return Err(ApiError::transient("cancelled", subject, format!("{subject} need not be verified any more")));
+            return Err(ApiError::new(Code::Cancelled, subject, format!("{subject} need not be verified any more")));
         }
         Ok(())
     }

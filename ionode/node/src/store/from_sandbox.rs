@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use nix::errno::Errno;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 
 use super::digest::{self, Digests};
@@ -152,8 +152,8 @@ fn check_same(file: &File, seen: &Seen, target: &Path) -> Result<(), ApiError> {
 
 fn changed(target: &Path, seen: &Seen) -> ApiError {
     let subject = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    ApiError::corrupt(
-        "io_error",
+    ApiError::new(
+        Code::OutputChanged,
         &subject,
         format!("the output {} for {subject} changed while it was taken; end every process of the job first", seen.path),
     )

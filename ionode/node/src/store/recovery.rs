@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nix::fcntl::{Flock, FlockArg};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::index::Index;
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
@@ -112,7 +112,7 @@ pub fn format_of(root: &Path) -> Result<u32, ApiError> {
     let text = fs::read_to_string(&path).map_err(at("reading", &path))?;
     text.trim().parse().map_err(|_| {
         let message = format!("{} holds no format number; it is no store of stager, or a damaged one", path.display());
-        ApiError::corrupt("io_error", path.display().to_string(), message)
+        ApiError::new(Code::StoreDamaged, path.display().to_string(), message)
     })
 }
 
@@ -132,7 +132,7 @@ fn bring_to_format(root: &Path, durability: Durability) -> Result<(), ApiError> 
                     "the store {} has format {format} and this stager-ionode knows format {FORMAT}; use the version that wrote it",
                     root.display()
                 );
-                Err(ApiError::invalid("unsupported", root.display().to_string(), message))
+                Err(ApiError::new(Code::Unsupported, root.display().to_string(), message))
             }
         },
         None => write_version(),

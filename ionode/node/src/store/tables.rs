@@ -3,7 +3,7 @@
 //! The one rule: what is read from the tables at a start folds to the index that the records folded to.
 
 use bytes::Bytes;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::record::{Partial, Record};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaState};
 use stager_store::{Log, Op, When};
@@ -93,5 +93,5 @@ pub fn epoch(log: &Log) -> Result<u64, ApiError> {
 fn unreadable(key: &[u8]) -> ApiError {
     let subject = String::from_utf8_lossy(key).into_owned();
     let message = format!("the log holds {subject:?} in a form that this version does not know; use the version that wrote it");
-    ApiError::corrupt("io_error", subject, message)
+    ApiError::new(Code::StoreDamaged, subject, message)
 }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::ids::is_relative_path;
 
 use super::digest::{self, Digests};
@@ -70,7 +70,7 @@ impl Manifest {
 
     pub fn parse(bytes: &[u8], subject: &str) -> Result<Self, ApiError> {
         let damaged = |why: String| {
-            ApiError::corrupt("checksum_mismatch", subject, format!("the manifest {subject} is damaged ({why}); make the replica again"))
+            ApiError::new(Code::ChecksumMismatch, subject, format!("the manifest {subject} is damaged ({why}); make the replica again"))
         };
         let manifest: Self = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
         if manifest.format != FORMAT {
@@ -145,7 +145,7 @@ mod tests {
         let refused = |change: &dyn Fn(&mut Manifest)| {
             let mut other = made.clone();
             change(&mut other);
-            assert_eq!(Manifest::parse(&other.to_bytes(), "t").unwrap_err().code, "checksum_mismatch", "{other:?}");
+            assert_eq!(Manifest::parse(&other.to_bytes(), "t").unwrap_err().code.as_str(), "checksum_mismatch", "{other:?}");
         };
         refused(&|manifest| manifest.members.reverse());
         refused(&|manifest| manifest.members[1].path = "a".into());

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::index::Index;
 use stager_core::record::Record;
 use stager_store::{Log, Options};
@@ -101,5 +101,5 @@ fn corrupt(path: &Path, offset: usize, why: &str) -> ApiError {
     let message = format!(
         "the commit log {subject} is damaged at byte {offset}: {why}; restore it from a copy, or move the whole store away and start with an empty one"
     );
-    ApiError::corrupt("checksum_mismatch", subject, message)
+    ApiError::new(Code::ChecksumMismatch, subject, message)
 }

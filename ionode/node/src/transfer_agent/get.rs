@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use stager_core::error::{ApiError, Class};
+use stager_core::error::{ApiError, Class, Code};
 use stager_origins::{Entry, EntryKind, Origin, Priority, Sink};
 
 use super::{Moved, STALL, VERIFY_BYTES_PER_S_MIN};
@@ -49,7 +49,7 @@ impl Sink for Arriving {
 pub(super) async fn get(origin: &dyn Origin, path: &str, to: PathBuf) -> Result<Moved, ApiError> {
     let entry = origin.stat(path).await?;
     if entry.kind != EntryKind::File {
-        return Err(ApiError::invalid("unsupported", path, format!("{path} is a directory at its origin; only files are transferred")));
+        return Err(ApiError::new(Code::Unsupported, path, format!("{path} is a directory at its origin; only files are transferred")));
     }
     let place = to.clone();
     let file =
@@ -63,7 +63,7 @@ pub(super) async fn get(origin: &dyn Origin, path: &str, to: PathBuf) -> Result<
     let digests = blocking(move || hashed(&file, &place, also)).await?;
     if digests.size_bytes != entry.size_bytes {
         let message = format!("{path} has {} bytes, {} came; it is fetched again", entry.size_bytes, digests.size_bytes);
-        return Err(ApiError::transient("short_read", path, message));
+        return Err(ApiError::new(Code::ShortRead, path, message));
     }
     let (verified, _) = arrival::verify_by_origin(origin, &entry, &reported, &digests, &Priority::default()).await?;
     Ok(Moved { size_bytes: digests.size_bytes, sha256: digests.sha256.expect("asked for"), verified })
@@ -82,7 +82,7 @@ async fn fill(origin: &dyn Origin, entry: &Entry, arriving: &Arriving) -> Result
             outcome = origin.fetch(entry, &missing, arriving) => outcome,
             () = stalled(&arriving.came, stall) => {
                 let message = format!("no byte of {} came for {} s; look at the origin and its network", entry.path, stall.as_secs());
-                Err(ApiError::transient("timeout", &entry.path, message))
+                Err(ApiError::new(Code::Timeout, &entry.path, message))
             }
         };
         let moved = arriving.came.load(Ordering::Relaxed) > before;
@@ -91,7 +91,7 @@ async fn fill(origin: &dyn Origin, entry: &Entry, arriving: &Arriving) -> Result
             Err(error) if error.class != Class::Transient || idle_tries >= TRIES_WITHOUT_A_BYTE => return Err(error),
             Err(_) if !origin.resumes(&entry.path) => arriving.there.lock().expect("nobody panics here").clear(),
             Ok(()) if !moved => {
-                return Err(ApiError::transient("short_read", &entry.path, format!("not all of {} came; it is fetched again", entry.path)))
+                return Err(ApiError::new(Code::ShortRead, &entry.path, format!("not all of {} came; it is fetched again", entry.path)))
             }
             _ => {}
         }

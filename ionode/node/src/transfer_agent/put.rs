@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_origins::{Origin, Priority, Upload};
 
 use super::{Moved, STALL, VERIFY_BYTES_PER_S_MIN};
@@ -44,7 +44,7 @@ pub(super) async fn put(origin: &dyn Origin, from: PathBuf, path: &str) -> Resul
         outcome = origin.upload(upload) => outcome?,
         () = stalled(&sent, stall) => {
             let message = format!("no byte of {path} went for {} s; look at the origin and its network", stall.as_secs());
-            return Err(ApiError::transient("timeout", path, message));
+            return Err(ApiError::new(Code::Timeout, path, message));
         }
     };
     Ok(Moved { size_bytes: digests.size_bytes, sha256: digests.sha256.expect("asked for"), verified: Some(uploaded.verified) })

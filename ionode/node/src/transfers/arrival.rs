@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crc_fast::CrcAlgorithm;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_origins::{content_blake3, Entry, Origin, Priority, ReportedChecksum, Verified};
 
 use super::run::{watched, Job};
@@ -105,7 +105,7 @@ fn damaged(entry: &Entry, kind: &str) -> ApiError {
         "{} is not what its origin says it is (its {kind} differs): damaged on its way or where it lies; its bytes were deleted, it is fetched again",
         entry.path
     );
-    ApiError::corrupt("checksum_mismatch", &entry.path, message)
+    ApiError::new(Code::ChecksumMismatch, &entry.path, message)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::ids::check_id;
 use stager_core::record::Source;
 use stager_core::replica::{Replica, ReplicaKey};
@@ -155,7 +155,7 @@ impl Chain {
         let mut lost_since: Option<Instant> = None;
         loop {
             let answered = match told.link.transfer(self.term(), &told.transfer_id, true).await {
-                Err(error) if error.code == "not_found" => self.ask_again(told, replica).await,
+                Err(error) if error.code == Code::NotFound => self.ask_again(told, replica).await,
                 answered => answered,
             };
             match answered {
@@ -185,12 +185,12 @@ impl Chain {
             (_, Some(Fact::TransferDone(done))) if done.blake3 == replica.blake3 => Ok(done.replication.unwrap_or_else(alone)),
             (_, Some(Fact::TransferDone(done))) => {
                 let message = format!("the node {peer} holds another content as {} (BLAKE3 {}); verify it there", self.key, done.blake3);
-                Err(ApiError::corrupt("checksum_mismatch", &self.key.file_id, message))
+                Err(ApiError::new(Code::ChecksumMismatch, &self.key.file_id, message))
             }
             (_, Some(Fact::TransferFailed { replication: Some(replication), .. })) => Ok(replication),
             (_, Some(Fact::TransferFailed { error, .. })) => Err(error),
             _ => {
-                Err(ApiError::refused("cancelled", &self.key.file_id, format!("the copy of {} to the node {peer} was cancelled", self.key)))
+                Err(ApiError::new(Code::Cancelled, &self.key.file_id, format!("the copy of {} to the node {peer} was cancelled", self.key)))
             }
         })
     }
@@ -245,5 +245,5 @@ pub fn judged(key: &ReplicaKey, replication: &Replication) -> Result<(), ApiErro
         missing.join(", "),
         first.error.message
     );
-    Err(ApiError::new(first.error.class, "replication_failed", &key.file_id, message))
+    Err(ApiError::replication_failed(first.error.clone(), &key.file_id, message))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::record::{Partial, Source as Place};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_origins::Sink;
@@ -57,7 +57,7 @@ pub(super) async fn copy(node: &Arc<Node>, job: &Job, request: &CopyRequest, cla
     let mut outcome = Err(no_source(&key));
     for source in &request.sources {
         outcome = from(node, job, request, source, &mut kept, &mut chain).await;
-        if outcome.as_ref().is_err_and(|error| error.code == "checksum_mismatch") {
+        if outcome.as_ref().is_err_and(|error| error.code == Code::ChecksumMismatch) {
             have_verified(node, job, request, source);
         }
         match &outcome {
@@ -88,7 +88,7 @@ fn have_verified(node: &Arc<Node>, job: &Job, request: &CopyRequest, source: &Pe
 }
 
 fn no_source(key: &ReplicaKey) -> ApiError {
-    ApiError::invalid("bad_request", &key.file_id, format!("the copy of {key} names no source; name the nodes that hold it"))
+    ApiError::new(Code::BadRequest, &key.file_id, format!("the copy of {key} names no source; name the nodes that hold it"))
 }
 
 /// What a source that fails leaves in `kept` is gone on with from the next one.
@@ -111,7 +111,7 @@ async fn from(
     let at = At { link: &link, term, key, answer };
     if at.answer.stripes.is_some() {
         let message = format!("{} holds only stripes of {}; copy from a node that holds all of it, or fetch it", link.name(), at.key);
-        return Err(ApiError::refused("stripe_not_here", &request.file_id, message));
+        return Err(ApiError::new(Code::StripeNotHere, &request.file_id, message));
     }
     if at.answer.kind == ReplicaKind::Directory {
         return copy_tree::copy(node, job, request, &at, chain).await;
@@ -119,7 +119,7 @@ async fn from(
     let outcome = file(node, job, request, &at, kept.take(), chain).await;
     match outcome {
         // Some of what was wrong may have come from a source before this one: it is asked for all.
-        Err((error, Some(joined))) if error.code == "checksum_mismatch" && joined.watermark_bytes == joined.size_bytes => {
+        Err((error, Some(joined))) if error.code == Code::ChecksumMismatch && joined.watermark_bytes == joined.size_bytes => {
             let fresh = file(node, job, request, &at, None, chain).await;
             fresh.map_err(|(error, reached)| {
                 *kept = reached.filter(|reached| reached.watermark_bytes < reached.size_bytes);
@@ -146,7 +146,7 @@ fn check_expected(request: &CopyRequest, whose: &str, blake3: &str, size_bytes: 
         expected.size_bytes,
         expected.blake3.as_deref().unwrap_or("not yet known")
     );
-    Err(ApiError::corrupt("checksum_mismatch", file_id, message))
+    Err(ApiError::new(Code::ChecksumMismatch, file_id, message))
 }
 
 struct PeerFeed<'a> {
@@ -193,7 +193,7 @@ async fn file(
             request.file_id
         );
         let reached = joined.then(|| arrived.reached.clone());
-        return Err((ApiError::corrupt("checksum_mismatch", &request.file_id, message), reached));
+        return Err((ApiError::new(Code::ChecksumMismatch, &request.file_id, message), reached));
     }
     let digests = arrived.digests;
     let replica = Replica {

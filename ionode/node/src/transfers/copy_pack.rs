@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::space::Holder;
 use tracing::Instrument;
@@ -112,7 +112,7 @@ async fn packed(node: &Arc<Node>, group: &[Begun]) -> Result<Vec<Option<Replica>
     let term = Term::Of(group[0].job.cause.epoch);
     let answers = tokio::select! {
         answers = tokio::time::timeout(WITHIN, link.pack(term, &asks, content_bytes)) => answers.map_err(|_| link.lost("a pack took too long"))??,
-        () = node.shutdown.cancelled() => return Err(ApiError::transient("draining", "pack", "the node ends")),
+        () = node.shutdown.cancelled() => return Err(ApiError::new(Code::Draining, "pack", "the node ends")),
     };
     let wanted: Vec<CopyRequest> = group.iter().map(|begun| copy_of(begun).clone()).collect();
     let made = blocking(move || Ok(wanted.iter().zip(answers).map(|(wanted, answer)| judged(wanted, answer)).collect::<Vec<_>>())).await?;

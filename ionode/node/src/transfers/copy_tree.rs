@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::ids::is_relative_path;
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
@@ -75,7 +75,7 @@ fn checked_manifest(request: &CopyRequest, whose: &str, bytes: &[u8]) -> Result<
     let file_id = &request.file_id;
     let wrong = |why: &str| {
         let message = format!("{whose} sent a manifest of {file_id} that is not the expected one ({why}); nothing was kept");
-        ApiError::corrupt("checksum_mismatch", file_id, message)
+        ApiError::new(Code::ChecksumMismatch, file_id, message)
     };
     let found = blake3::hash(bytes).to_hex();
     if !request.expected.blake3.as_ref().is_some_and(|expected| expected.eq_ignore_ascii_case(&found)) {
@@ -128,7 +128,7 @@ async fn member(job: &Job, at: &At<'_>, top: &Path, wanted: &Member, moved: &Ato
                 wanted.path,
                 at.key
             );
-            Err(ApiError::corrupt("checksum_mismatch", &at.key.file_id, message))
+            Err(ApiError::new(Code::ChecksumMismatch, &at.key.file_id, message))
         }
     }
 }

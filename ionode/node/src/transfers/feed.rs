@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::stripes::Layout;
 use stager_origins::{Entry, EntryKind, Origin, Priority, Sink};
 
@@ -61,8 +61,13 @@ impl Sink for Packed<'_> {
     async fn write_at(&self, offset: u64, mut chunk: Bytes) -> Result<(), ApiError> {
         let mut offset = offset;
         while !chunk.is_empty() {
-            let unasked =
-                || ApiError::corrupt("io_error", "stripes", format!("byte {offset} came and is in no stripe of this node; fetch it anew"));
+            let unasked = || {
+                ApiError::new(
+                    Code::OriginMisbehaves,
+                    "stripes",
+                    format!("byte {offset} came and is in no stripe of this node; fetch it anew"),
+                )
+            };
             let position = self.layout.position(offset).ok_or_else(unasked)?;
             let in_stripe = (self.layout.stripe_bytes - offset % self.layout.stripe_bytes).min(chunk.len() as u64);
             self.sink.write_at(position, chunk.split_to(in_stripe as usize)).await?;
@@ -144,7 +149,7 @@ mod tests {
         }
         std::fs::write(place.path().join("f"), b"three").unwrap();
         for feed in feeds {
-            assert_eq!(feed.look_again().await.unwrap_err().code, "source_changed");
+            assert_eq!(feed.look_again().await.unwrap_err().code.as_str(), "source_changed");
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::record::{Partial, Source};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::stripes::Layout;
@@ -79,7 +79,7 @@ async fn before(node: &Arc<Node>, job: &Job, request: &FetchRequest) -> Result<(
     }
     let entry = watched(node, job, path, STALL, open.origin.stat(path)).await?;
     if entry.kind != EntryKind::File {
-        return Err(ApiError::invalid("unsupported", path, format!("{path} is a directory at its origin; fetch its files one by one")));
+        return Err(ApiError::new(Code::Unsupported, path, format!("{path} is a directory at its origin; fetch its files one by one")));
     }
     let expected = &request.expected;
     if entry.size_bytes != expected.size_bytes || expected.token.as_ref().is_some_and(|token| *token != entry.token) {
@@ -121,8 +121,8 @@ pub(super) fn held_bytes(request: &FetchRequest) -> Result<u64, ApiError> {
 }
 
 pub(super) fn source_changed(path: &str, was: &str, is: &str) -> ApiError {
-    ApiError::refused(
-        "source_changed",
+    ApiError::new(
+        Code::SourceChanged,
         path,
         format!("{path} changed at its origin: expected {was}, found {is}; plan again with what is there now"),
     )
@@ -221,5 +221,5 @@ fn check_content(expected: &Expected, path: &str, digests: &Digests) -> Result<(
     let message = format!(
         "{path} does not have the expected {kind}: the file at the origin, or the checksum declared for it, is wrong; its bytes were deleted"
     );
-    Err(ApiError::corrupt("checksum_mismatch", path, message))
+    Err(ApiError::new(Code::ChecksumMismatch, path, message))
 }

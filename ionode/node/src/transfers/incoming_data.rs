@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::record::{Partial, Record};
 use stager_core::watermark::Watermark;
 use stager_origins::{Priority, Sink};
@@ -50,7 +50,7 @@ impl Hashing {
     pub async fn finish(self) -> Result<Hasher, ApiError> {
         match self.0.await {
             Ok(outcome) => outcome,
-            Err(error) => Err(ApiError::transient("io_error", "hashing", format!("hashing ended early ({error}); look at the node's log"))),
+            Err(error) => Err(ApiError::new(Code::IoError, "hashing", format!("hashing ended early ({error}); look at the node's log"))),
         }
     }
 }
@@ -113,8 +113,8 @@ impl Sink for IncomingData {
         let contiguous = self.mark.lock().expect("nobody panics here").contiguous();
         let gone = hashed.wait_for(|hashed| contiguous.saturating_sub(*hashed) <= LAG_BYTES_MAX).await.is_err();
         if gone {
-            return Err(ApiError::transient(
-                "io_error",
+            return Err(ApiError::new(
+                Code::IoError,
                 &self.subject,
                 format!("hashing of {} ended early; look at the node's log", self.subject),
             ));

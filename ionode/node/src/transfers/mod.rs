@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::ids::{check_id, check_relative_path};
 use stager_core::index::Index;
 use stager_core::learn::START;
@@ -288,7 +288,7 @@ pub async fn put_all(node: &Arc<Node>, cause: &Cause, asked: TransfersRequest) -
         answers: answers
             .into_iter()
             .map(|answer: Result<TransferAnswer, ApiError>| match answer {
-                Ok(answer) => AskedAnswer::Accepted(answer),
+                Ok(answer) => AskedAnswer::Accepted(Box::new(answer)),
                 Err(error) => AskedAnswer::Refused { error },
             })
             .collect(),
@@ -394,7 +394,7 @@ fn accept_incoming(
     let taken = node.accounting().index.replica(&key).is_some() || node.accounting().index.is_leaving(&key);
     if taken || table.incoming.contains_key(&key) || node.packs.is_making(&key) || node.in_flight.get(&key).is_some() {
         let message = format!("replica {key} is being made, deleted or quarantined on this node; fetch it under a new generation");
-        return Err(ApiError::refused("replica_busy", &key.file_id, message));
+        return Err(ApiError::new(Code::ReplicaBusy, &key.file_id, message));
     }
     let holder = Holder::Transfer(transfer_id.to_string());
     // Claimed before the space is asked for: an earlier try's bytes must not be given up for going on with them.
@@ -429,7 +429,7 @@ pub async fn wait(node: &Node, transfer_id: &str, wait: Duration) -> Result<Tran
         let seen = node.newest_event();
         let answer = node.transfers.table().by_id.get_mut(transfer_id).map(Transfer::tell).ok_or_else(|| {
             let message = format!("there is no transfer {transfer_id} on this node; it ended and was acknowledged, or was never asked for");
-            ApiError::invalid("not_found", transfer_id, message)
+            ApiError::new(Code::NotFound, transfer_id, message)
         })?;
         let rest = until.saturating_duration_since(Instant::now());
         if answer.state.is_over() || rest.is_zero() || node.shutdown.is_cancelled() {
@@ -449,7 +449,7 @@ pub fn hand_back_waiting(node: &Arc<Node>) {
     };
     for transfer_id in waiting {
         let message = format!("the node {} ends before it began with the transfer {transfer_id}; ask for it again", node.node_id);
-        let error = ApiError::transient("draining", &transfer_id, message);
+        let error = ApiError::new(Code::Draining, &transfer_id, message);
         run::end_unstarted(node, &transfer_id, Some(error));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{fallocate, FallocateFlags};
-use stager_core::error::{ApiError, Class};
+use stager_core::error::{ApiError, Class, Code};
 use stager_core::record::{Partial, Record, Source};
 use stager_core::replica::{Replica, ReplicaKey};
 use stager_core::space::Holder;
@@ -141,13 +141,13 @@ pub(super) async fn arrive(
 }
 
 pub(super) fn short(path: &str) -> ApiError {
-    ApiError::transient("short_read", path, format!("fewer bytes of {path} came than it has; it is tried again"))
+    ApiError::new(Code::ShortRead, path, format!("fewer bytes of {path} came than it has; it is tried again"))
 }
 
 pub(super) fn misplaced(path: &str, offset: u64, length: u64) -> ApiError {
     let message =
         format!("the origin sent {length} bytes at {offset} of {path}, which were not asked for or came twice; it is fetched anew");
-    ApiError::corrupt("io_error", path, message)
+    ApiError::new(Code::OriginMisbehaves, path, message)
 }
 
 /// The partial file, its prefix hashed again: what does not have the recorded hash is fetched anew.
@@ -237,7 +237,7 @@ async fn publish_in_log(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: R
 
 /// What a fetch that did not end well leaves: bytes to resume from where that makes sense, else nothing.
 pub(super) async fn leave(node: &Arc<Node>, job: &Job, key: &ReplicaKey, reached: Option<Partial>, error: &ApiError) {
-    let resumable = error.class == Class::Transient || error.code == "cancelled";
+    let resumable = error.class == Class::Transient || error.code == Code::Cancelled;
     let kept = match reached.filter(|partial| resumable && partial.watermark_bytes > 0) {
         Some(partial) => keep(node, job, partial).await,
         None => false,

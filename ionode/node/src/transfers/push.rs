@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::record::{Partial, Source};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_origins::Sink;
@@ -87,7 +87,7 @@ pub async fn deliver(node: &Node, transfer_id: &str, body: Incoming) -> Result<(
     waiting.ok_or_else(not_waited)?.deliver.send(Delivery { body, taken }).map_err(|_| not_waited())?;
     outcome.await.unwrap_or_else(|_| {
         let message = format!("the transfer {transfer_id} ended while its content came; ask how it ended");
-        Err(ApiError::transient("connection_lost", transfer_id, message))
+        Err(ApiError::new(Code::ConnectionLost, transfer_id, message))
     })
 }
 
@@ -103,7 +103,7 @@ pub(super) async fn push(node: &Arc<Node>, job: &Job, request: &PushRequest, cla
     if let Some(replica) = here {
         if !replica.blake3.eq_ignore_ascii_case(&request.expected.blake3) {
             let message = format!("replica {key} is on this node with another content; push under a new generation");
-            return Err(ApiError::refused("replica_busy", &key.file_id, message));
+            return Err(ApiError::new(Code::ReplicaBusy, &key.file_id, message));
         }
         chain.tell_of(&replica, None).await?;
         return Ok(Moved { replica, bytes_moved: 0, verified: None, synced: None, chain });
@@ -125,7 +125,7 @@ pub(super) async fn push(node: &Arc<Node>, job: &Job, request: &PushRequest, cla
     if !digests.blake3.eq_ignore_ascii_case(&request.expected.blake3) {
         let message =
             format!("what was pushed as {} has another BLAKE3 than was named; its bytes were deleted, push it again", request.file_id);
-        let error = ApiError::corrupt("checksum_mismatch", &request.file_id, message);
+        let error = ApiError::new(Code::ChecksumMismatch, &request.file_id, message);
         leave(node, job, &key, None, &error).await;
         return Err(error);
     }
@@ -162,7 +162,7 @@ struct PushFeed {
 impl Feed for PushFeed {
     async fn feed(&self, range: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
         let delivered = self.node.transfers.pushes.wait_for(&self.transfer_id, range.start);
-        let never = || ApiError::transient("connection_lost", &self.file_id, format!("the content of {} never came", self.file_id));
+        let never = || ApiError::new(Code::ConnectionLost, &self.file_id, format!("the content of {} never came", self.file_id));
         let Delivery { body, taken } = delivered.await.map_err(|_| never())?;
         let outcome = self.take(body, range, sink).await;
         // A client that hung up does not hear it; the transfer's event tells it.
@@ -181,7 +181,7 @@ impl PushFeed {
         let wrong = |what: &str| {
             let message =
                 format!("the content of {} was not sent as it should be: {what}; nothing of that was kept, push it again", self.file_id);
-            ApiError::corrupt("checksum_mismatch", &self.file_id, message)
+            ApiError::new(Code::ChecksumMismatch, &self.file_id, message)
         };
         loop {
             while let Some(piece) = decoder.take().map_err(|broken| wrong(&broken.to_string()))? {
@@ -201,7 +201,7 @@ impl PushFeed {
                 None if decoder.is_whole() => return Ok(()),
                 _ => {
                     let message = format!("the connection broke at byte {} of {}; push it again to go on", rest.start, self.file_id);
-                    return Err(ApiError::transient("connection_lost", &self.file_id, message));
+                    return Err(ApiError::new(Code::ConnectionLost, &self.file_id, message));
                 }
             }
         }

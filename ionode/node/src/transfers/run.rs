@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
-use stager_core::error::{ApiError, Class};
+use stager_core::error::{causes, ApiError, Class, Code};
 use stager_core::learn::{End, Outcome};
 use stager_core::record::Partial;
 use stager_core::replica::Replica;
@@ -182,7 +182,7 @@ pub(super) async fn end(node: &Arc<Node>, job: &Job, request: &TransferRequest, 
             (TransferStatus::Cancelled, Fact::TransferCancelled { transfer_id: job.id.clone() })
         }
         Err(error) => {
-            tracing::warn!(code = error.code, error = %error, "a transfer failed");
+            tracing::warn!(code = error.code.as_str(), error = %error, causes = causes(error), "a transfer failed");
             let (transfer_id, error) = (job.id.clone(), error.clone());
             (TransferStatus::Failed, Fact::TransferFailed { transfer_id, transfer_kind: request.kind(), error, replication })
         }
@@ -204,11 +204,11 @@ async fn answered_by_all(node: &Arc<Node>, job: &Job, moved: Moved) -> (Result<M
         replication = moved.chain.outcome(&moved.replica) => (judged(&key, &replication).map(|()| moved), Some(replication)),
         () = job.cancel.cancelled() => {
             let message = format!("the transfer {} was cancelled while other nodes received {key}; this node holds it", job.id);
-            stopped(ApiError::refused("cancelled", &key.file_id, message))
+            stopped(ApiError::new(Code::Cancelled, &key.file_id, message))
         }
         () = node.shutdown.cancelled() => {
             let message = format!("the node ended while other nodes received {key}; it holds it, ask again to go on with them");
-            stopped(ApiError::transient("draining", &key.file_id, message))
+            stopped(ApiError::new(Code::Draining, &key.file_id, message))
         }
     }
 }
@@ -289,7 +289,7 @@ fn count_end(state: TransferStatus, fact: &Fact, transfer: Option<&Transfer>) {
     let counts = metrics::counts();
     counts.transfers_ended.get_or_create(&TransferEnd { kind, outcome: state.word() }).inc();
     if let Fact::TransferFailed { error, .. } = fact {
-        counts.transfers_failed.get_or_create(&Failure { kind, code: error.code.clone() }).inc();
+        counts.transfers_failed.get_or_create(&Failure { kind, code: error.code.to_string() }).inc();
     }
 }
 
@@ -330,16 +330,16 @@ pub(super) async fn watched<T>(
     tokio::select! {
         outcome = work => outcome,
         () = job.cancel.cancelled() => {
-            Err(ApiError::refused("cancelled", subject, format!("the transfer {} of {subject} was cancelled", job.id)))
+            Err(ApiError::new(Code::Cancelled, subject, format!("the transfer {} of {subject} was cancelled", job.id)))
         }
         () = node.shutdown.cancelled() => {
             let message = format!("the node ended while {subject} was transferred; it goes on where it stopped when asked again");
-            Err(ApiError::transient("draining", subject, message))
+            Err(ApiError::new(Code::Draining, subject, message))
         }
         () = stalled(&job.progress, stall) => {
             let waited_s = stall.as_secs();
             let message = format!("no byte of {subject} moved for {waited_s} s; look at the origin and its network, a new try resumes");
-            Err(ApiError::transient("timeout", subject, message))
+            Err(ApiError::new(Code::Timeout, subject, message))
         }
     }
 }

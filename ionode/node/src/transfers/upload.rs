@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_origins::{verify_content, Made, Origin, Synced, Upload, Uploaded, Verified};
 use tokio::sync::Semaphore;
@@ -102,7 +102,7 @@ async fn send(origin: &dyn Origin, job: &Job, request: &UploadRequest, piece: &P
                 "{} read back from its origin differs from what was sent; look at the origin's disk, then upload it again",
                 piece.path
             );
-            return Err(ApiError::corrupt("checksum_mismatch", &piece.path, message));
+            return Err(ApiError::new(Code::ChecksumMismatch, &piece.path, message));
         }
         uploaded.verified = Verified::Readback;
         uploaded.token = answer.token;
@@ -115,7 +115,7 @@ fn digest(hex: &str, path: &str) -> Result<[u8; 32], ApiError> {
 }
 
 fn unreadable(path: &str) -> ApiError {
-    ApiError::corrupt("checksum_mismatch", path, format!("the checksum recorded for {path} is not readable; verify the replica"))
+    ApiError::new(Code::ChecksumMismatch, path, format!("the checksum recorded for {path} is not readable; verify the replica"))
 }
 
 async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn Origin, replica: &Replica) -> Result<Uploaded, ApiError> {

@@ -30,6 +30,6 @@ pub struct AskedAnswers {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum AskedAnswer {
-    Accepted(TransferAnswer),
+    Accepted(Box<TransferAnswer>),
     Refused { error: ApiError },
 }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::replica::ReplicaKind;
 use stager_core::stripes::Layout;
 
@@ -95,7 +95,7 @@ impl ReplicasWanted {
 }
 
 pub fn not_asked(before: &str) -> ApiError {
-    ApiError::transient("replication_failed", before, format!("it gets its copy from {before}, which has none"))
+    ApiError::new(Code::ReplicationFailed, before, format!("it gets its copy from {before}, which has none"))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

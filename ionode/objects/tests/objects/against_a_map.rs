@@ -103,7 +103,7 @@ async fn take(shop: &mut Shop, model: &mut Model, step: &Step, seed: u64) {
             let condition = if *only_new { Condition::Absent } else { Condition::Any };
             let outcome = put(&shop.objects, &name(&key(*number)), &bytes, condition).await;
             if *only_new && model.objects.contains_key(&key(*number)) {
-                assert_eq!(outcome.unwrap_err().code, "precondition_failed");
+                assert_eq!(outcome.unwrap_err().code.as_str(), "precondition_failed");
             } else {
                 outcome.unwrap();
                 model.objects.insert(key(*number), bytes);

@@ -57,7 +57,7 @@ async fn no_byte_of_a_wrong_block_leaves() {
             Err(error) => break error,
         }
     };
-    assert_eq!(error.code, "object_corrupt");
+    assert_eq!(error.code.as_str(), "object_corrupt");
     assert!(came == bytes[..BLOCK_BYTES as usize]);
 }
 

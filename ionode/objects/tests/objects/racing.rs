@@ -21,7 +21,7 @@ async fn of_many_that_create_exactly_one_wins() {
         for task in tasks {
             match task.await.unwrap() {
                 Ok(seed) => winners.push(seed),
-                Err(error) => assert_eq!(error.code, "precondition_failed"),
+                Err(error) => assert_eq!(error.code.as_str(), "precondition_failed"),
             }
         }
         assert_eq!(winners.len(), 1);
@@ -121,8 +121,8 @@ async fn nothing_comes_into_a_bucket_that_goes() {
         let deleted = shop.objects.delete_bucket(&bucket).await;
         let stored = putting.await.unwrap();
         match (deleted, stored) {
-            (Ok(()), Err(error)) => assert_eq!(error.code, "bucket_unknown"),
-            (Err(error), Ok(_)) => assert_eq!(error.code, "bucket_not_empty"),
+            (Ok(()), Err(error)) => assert_eq!(error.code.as_str(), "bucket_unknown"),
+            (Err(error), Ok(_)) => assert_eq!(error.code.as_str(), "bucket_not_empty"),
             (deleted, stored) => panic!("{deleted:?} {stored:?}"),
         }
         assert_eq!(shop.objects.bucket(&bucket).is_ok(), shop.objects.head(&one).is_ok());

@@ -129,5 +129,5 @@ pub async fn whole(objects: &Objects, name: &Name) -> Result<Vec<u8>, ApiError> 
 }
 
 pub fn code<T: std::fmt::Debug>(outcome: Result<T, ApiError>) -> String {
-    outcome.unwrap_err().code
+    outcome.unwrap_err().code.to_string()
 }

@@ -122,7 +122,7 @@ async fn a_content_in_pieces_is_whole_whatever_its_memory_held_before() {
     // One byte less than was announced: what its memory held before is no content.
     let mut incoming = objects.receive(&name("short"), 50_000, None).await.unwrap();
     incoming.write(Bytes::from(vec![1; 49_999])).await.unwrap();
-    assert_eq!(incoming.finish().await.err().unwrap().code, "incomplete_body");
+    assert_eq!(incoming.finish().await.err().unwrap().code.as_str(), "incomplete_body");
     let mut shards = std::fs::read_dir(root.path().join("objects")).unwrap();
     assert!(shards.all(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().next().is_none()));
 }

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_objects::{look_through, quarantine, Care, Condition, Objects, Verdict, BLOCK_BYTES};
 
 use crate::shop::{code, content, name, put, whole, Shop, INLINE};
@@ -18,7 +18,7 @@ impl Care for Counting {
     fn before(&mut self, _: Option<&File>, _: u64, length: usize) -> Result<(), ApiError> {
         self.asked_bytes += length;
         if self.stop {
-            return Err(ApiError::transient("cancelled", "all", "not now"));
+            return Err(ApiError::new(Code::Cancelled, "all", "not now"));
         }
         Ok(())
     }
@@ -66,7 +66,7 @@ async fn a_walk_meets_every_object_once_and_reads_all_of_it() {
         assert_eq!(care.asked_bytes, INLINE as usize + 2 * LARGE);
         assert!(matches!(objects.verify(&name("none"), &mut care).unwrap(), Verdict::Gone));
         care.stop = true;
-        assert_eq!(objects.verify(&name("b"), &mut care).unwrap_err().code, "cancelled");
+        assert_eq!(objects.verify(&name("b"), &mut care).unwrap_err().code.as_str(), "cancelled");
     })
     .await
     .unwrap();

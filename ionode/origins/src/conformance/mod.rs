@@ -225,6 +225,6 @@ pub async fn get(origin: &dyn Origin, entry: &Entry) -> Result<Vec<u8>, ApiError
 fn code<T: std::fmt::Debug>(result: Result<T, ApiError>) -> String {
     match result {
         Ok(value) => format!("no error but {value:?}"),
-        Err(error) => error.code,
+        Err(error) => error.code.to_string(),
     }
 }

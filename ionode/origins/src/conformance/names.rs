@@ -223,7 +223,7 @@ pub async fn denied_is_said(place: &dyn Place) {
     assert_eq!(code(origin.list(&directory, true, 10).await), "denied");
     assert_eq!(code(upload(place, &local(place, b"x"), &inside, How::default()).await), "denied");
     let probe = origin.probe(&directory, true).await;
-    assert!(probe.reachable && probe.writable == Some(false) && probe.findings[0].code == "denied", "{probe:?}");
+    assert!(probe.reachable && probe.writable == Some(false) && probe.findings[0].code.as_str() == "denied", "{probe:?}");
 }
 
 /// What cannot be done is refused as that, with what to do instead, and nothing is tried.
@@ -232,15 +232,15 @@ pub async fn only_reading_is_said(place: &dyn Place) {
     place.write_behind("read only/file", b"theirs").await;
     let before = place.raw_names();
     let listed = origin.list("read only", true, 10).await.unwrap_err();
-    assert!(listed.code == "unsupported" && listed.message.contains("name the files"), "{listed:?}");
+    assert!(listed.code.as_str() == "unsupported" && listed.message.contains("name the files"), "{listed:?}");
     for path in ["read only/file", "read only/new"] {
         let written = upload(place, &file, path, How { replace: true, ..How::default() }).await.unwrap_err();
-        assert!(written.code == "unsupported" && written.message.contains("only be read"), "{written:?}");
+        assert!(written.code.as_str() == "unsupported" && written.message.contains("only be read"), "{written:?}");
         assert_eq!(code(origin.erase(path, None).await), "unsupported");
         assert_eq!(code(origin.make_directory(path).await), "unsupported");
     }
     let probe = origin.probe("read only", true).await;
-    assert!(probe.reachable && probe.writable == Some(false) && probe.findings[0].code == "unsupported", "{probe:?}");
+    assert!(probe.reachable && probe.writable == Some(false) && probe.findings[0].code.as_str() == "unsupported", "{probe:?}");
     let reading = origin.probe("", false).await;
     assert!(reading.reachable && reading.writable.is_none() && reading.findings.is_empty(), "{reading:?}");
     assert_eq!(

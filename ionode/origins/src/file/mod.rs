@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use nix::sys::stat::FileStat;
 use nix::sys::uio::pread;
 use nix::unistd::UnlinkatFlags;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use crate::config::FileConfig;
 use crate::failure;
@@ -55,7 +55,7 @@ impl FileOrigin {
         let base_path = config.base_path.clone();
         if !base_path.is_absolute() {
             let shown = base_path.display().to_string();
-            return Err(ApiError::invalid("bad_request", &shown, format!("The base_path {shown:?} of a file origin must be absolute.")));
+            return Err(ApiError::new(Code::BadRequest, &shown, format!("The base_path {shown:?} of a file origin must be absolute.")));
         }
         let place = format!("file origin {}", base_path.display());
         let pacer = Pacer::new(config.bandwidth_bytes_per_s_max);
@@ -89,7 +89,7 @@ impl Site {
     fn entry(&self, path: &str, stat: &FileStat) -> Result<Entry, ApiError> {
         entry_of(path, stat).ok_or_else(|| {
             let message = format!("{path:?} at {} is neither a file nor a directory; only those are moved.", self.place);
-            ApiError::invalid("unsupported", path, message)
+            ApiError::new(Code::Unsupported, path, message)
         })
     }
 
@@ -136,7 +136,7 @@ impl Site {
         let clean = checked_file(path)?;
         let entry = match self.stat(&clean) {
             Ok(entry) => entry,
-            Err(error) if error.code == "not_found" => return Ok(false),
+            Err(error) if error.code == Code::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
         if entry.kind == EntryKind::Directory {

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::{openat, posix_fadvise, renameat, renameat2, AtFlags, OFlag, PosixFadviseAdvice, RenameFlags};
 use nix::sys::stat::{fchmod, fstat, Mode};
 use nix::unistd::{fsync, linkat, unlinkat, UnlinkatFlags};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use super::{beneath, blocking, Site, READ_BYTES};
 use crate::failure;
@@ -111,8 +111,8 @@ fn existing(site: &Site, wanted: &Wanted) -> Result<Option<Uploaded>, ApiError> 
     let path = wanted.path.as_str();
     let entry = match site.stat(path) {
         Ok(entry) => entry,
-        Err(error) if error.code == "not_found" => return Ok(None),
-        Err(error) if error.code == "link_leads_out" => return Err(site.parent_failure(Errno::ELOOP, path)),
+        Err(error) if error.code == Code::NotFound => return Ok(None),
+        Err(error) if error.code == Code::LinkLeadsOut => return Err(site.parent_failure(Errno::ELOOP, path)),
         Err(error) => return Err(error),
     };
     if entry.kind == EntryKind::Directory {
@@ -131,7 +131,7 @@ fn existing(site: &Site, wanted: &Wanted) -> Result<Option<Uploaded>, ApiError> 
 
 /// Somebody else made the file meanwhile: theirs may be the same.
 fn others(site: &Site, wanted: &Wanted, error: ApiError) -> Result<Uploaded, ApiError> {
-    if error.code != "destination_exists" {
+    if error.code != Code::DestinationExists {
         return Err(error);
     }
     existing(site, &Wanted { replace: false, ..wanted.clone() })?.ok_or(error)
@@ -260,7 +260,7 @@ impl Job {
         let Some(made) = self.made else { return Ok(()) };
         match self.site.stat(&self.path) {
             Ok(found) => made.refuse_newer(&found, seconds_of(SystemTime::now()) + clock_ahead_s, &self.site.place),
-            Err(error) if error.code == "not_found" => Ok(()),
+            Err(error) if error.code == Code::NotFound => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use percent_encoding::{utf8_percent_encode, AsciiSet, NON_ALPHANUMERIC};
 use reqwest::Url;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 /// All but the characters that mean the same encoded or not (RFC 3986, 2.3).
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -20,7 +20,7 @@ pub struct Base {
 impl Base {
     /// A URL with credentials is not repeated.
     pub fn new(text: &str, queries: bool) -> Result<Self, ApiError> {
-        let wrong = |why: &str| ApiError::invalid("bad_request", "base_url", format!("The base_url of an http origin {why}."));
+        let wrong = |why: &str| ApiError::new(Code::BadRequest, "base_url", format!("The base_url of an http origin {why}."));
         let url = Url::parse(text).map_err(|_| wrong("is no URL"))?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(wrong("must be http://HOST/DIR or https://HOST/DIR"));
@@ -96,7 +96,7 @@ mod tests {
             ["lab.org/x", "ftp://h/x", "file:///x", "http://me:hunter2@h/", "http://hunter2@h/", "http://h/?k=hunter2", "http://h/#x"]
         {
             let error = Base::new(bad, false).err().unwrap();
-            assert!(error.code == "bad_request" && !error.message.contains("hunter2"), "{error:?}");
+            assert!(error.code.as_str() == "bad_request" && !error.message.contains("hunter2"), "{error:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use reqwest::header::{HeaderMap, CONTENT_LENGTH, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use super::client::Barred;
 use crate::failure;
@@ -27,23 +27,23 @@ pub fn refusal(response: &Response, path: &str, place: &str) -> Option<ApiError>
     let said = format!("the server answers {status}");
     Some(match status.as_u16() {
         401 | 407 => {
-            ApiError::denied("auth_failed", place, format!("{place} wants other credentials ({said}); check those of this origin."))
+            ApiError::new(Code::AuthFailed, place, format!("{place} wants other credentials ({said}); check those of this origin."))
         }
         403 | 451 => failure::denied(path, place, &said),
         404 | 410 => failure::not_found(path, place),
-        408 => ApiError::transient("timeout", path, format!("{place} did not get the request for {named} in time ({said}).")),
+        408 => ApiError::new(Code::Timeout, path, format!("{place} did not get the request for {named} in time ({said}).")),
         412 | 416 => {
             let message = format!("{named} at {place} changed while it was read ({said}); plan again with the new content.");
-            ApiError::refused("source_changed", path, message)
+            ApiError::new(Code::SourceChanged, path, message)
         }
         429 | 502..=504 => {
             let message = format!("{place} asks to be called later ({said}); {named} is tried again.");
             let retry_after_s = retry_after(response.headers(), SystemTime::now()).map(|wait| wait.as_secs_f64());
-            ApiError { retry_after_s, ..ApiError::transient("origin_unreachable", path, message) }
+            ApiError { retry_after_s, ..ApiError::new(Code::OriginUnreachable, path, message) }
         }
-        500 | 506..=599 => ApiError::transient("io_error", path, format!("{named} at {place} failed ({said}).")),
+        500 | 506..=599 => ApiError::new(Code::IoError, path, format!("{named} at {place} failed ({said}).")),
         200..=299 => failure::protocol_broken(path, place, &format!("to a request for bytes {said}")),
-        _ => ApiError::invalid("bad_request", path, format!("{place} does not take the request for {named} ({said}); check the URL.")),
+        _ => ApiError::new(Code::BadRequest, path, format!("{place} does not take the request for {named} ({said}); check the URL.")),
     })
 }
 
@@ -61,13 +61,13 @@ pub fn failure_of(error: &reqwest::Error, path: &str, place: &str) -> ApiError {
     let named = failure::shown(path);
     if let Some(barred) = barred(error) {
         let message = format!("{named} at {place} cannot be had: {barred}; name the place itself where it is another one.");
-        return ApiError::denied("denied", path, message);
+        return ApiError::new(Code::Denied, path, message);
     }
     let said = chain(error);
     if let Some((_, why)) = said.split_once(CERTIFICATE) {
         let message =
             format!("The certificate of {place} is not accepted ({why}); mend it there, or name the authority that signed it in ca_file.");
-        return ApiError::denied("certificate_refused", path, message);
+        return ApiError::new(Code::CertificateRefused, path, message);
     }
     if error.is_connect() {
         let message = if error.is_timeout() {
@@ -75,38 +75,38 @@ pub fn failure_of(error: &reqwest::Error, path: &str, place: &str) -> ApiError {
         } else {
             format!("{place} cannot be reached ({}); check the URL and the network.", last(error))
         };
-        return ApiError::transient("origin_unreachable", path, message);
+        return ApiError::new(Code::OriginUnreachable, path, message);
     }
     if error.is_timeout() {
-        return ApiError::transient("timeout", path, format!("{place} did not answer in time for {named}."));
+        return ApiError::new(Code::Timeout, path, format!("{place} did not answer in time for {named}."));
     }
     let message = format!("The connection to {place} was lost while working on {named} ({}).", last(error));
-    ApiError::transient("connection_lost", path, message)
+    ApiError::new(Code::ConnectionLost, path, message)
 }
 
 pub fn unsized_answer(path: &str, place: &str) -> ApiError {
     let named = failure::shown(path);
     let message = format!("{place} does not say how large {named} is (no {CONTENT_LENGTH}); put it where the server says so.");
-    ApiError::invalid("unsupported", path, message)
+    ApiError::new(Code::Unsupported, path, message)
 }
 
 pub fn encoded_answer(path: &str, place: &str, encoding: &str) -> ApiError {
     let named = failure::shown(path);
     let message =
         format!("{place} sends {named} coded as {encoding:?} though it was asked for the bytes as they are; let the server not code it.");
-    ApiError::invalid("unsupported", path, message)
+    ApiError::new(Code::Unsupported, path, message)
 }
 
 pub fn read_only(path: &str, place: &str) -> ApiError {
     let named = failure::shown(path);
     let message = format!("{named} cannot be written: {place} is an http origin, which can only be read; name a file, sftp or s3 origin.");
-    ApiError::invalid("unsupported", path, message)
+    ApiError::new(Code::Unsupported, path, message)
 }
 
 pub fn no_listing(path: &str, place: &str) -> ApiError {
     let named = failure::shown(path);
     let message = format!("{named} cannot be listed: {place} is an http origin, and http knows no listings; name the files one by one.");
-    ApiError::invalid("unsupported", path, message)
+    ApiError::new(Code::Unsupported, path, message)
 }
 
 fn barred(error: &reqwest::Error) -> Option<Barred> {

@@ -11,7 +11,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{HeaderMap, HeaderValue, ACCEPT_ENCODING, AUTHORIZATION};
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Certificate, Client, Url};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::VERSION;
 
 use super::address::Base;
@@ -61,7 +61,7 @@ impl fmt::Display for Barred {
 impl std::error::Error for Barred {}
 
 pub fn client(config: &HttpConfig, base: &Base, timeouts: Timeouts) -> Result<Client, ApiError> {
-    let wrong = |why: String| ApiError::invalid("bad_request", "origin", format!("The http origin {} {why}.", base.shown()));
+    let wrong = |why: String| ApiError::new(Code::BadRequest, "origin", format!("The http origin {} {why}.", base.shown()));
     let filter = EgressFilter::of(config);
     if let Some(barred) = filter.bars_host(base.url()) {
         return Err(wrong(format!("cannot be used: {barred}")));
@@ -119,7 +119,7 @@ fn certificates(config: &HttpConfig, base: &Base) -> Result<Vec<Certificate>, Ap
         return Ok(Vec::new());
     };
     let wrong =
-        |why: String| ApiError::invalid("bad_request", "ca_file", format!("The ca_file {} of {} {why}.", file.display(), base.shown()));
+        |why: String| ApiError::new(Code::BadRequest, "ca_file", format!("The ca_file {} of {} {why}.", file.display(), base.shown()));
     let pem = std::fs::read(file).map_err(|error| wrong(format!("cannot be read ({error})")))?;
     match Certificate::from_pem_bundle(&pem) {
         Ok(found) if !found.is_empty() => Ok(found),

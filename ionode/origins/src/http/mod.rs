@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use futures::{stream, StreamExt};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use crate::config::HttpConfig;
 use crate::path::{checked, checked_file};
@@ -92,7 +92,7 @@ impl Origin for HttpOrigin {
         match self.site.reach().await {
             Ok(refused) => {
                 probe.reachable = true;
-                probe.findings.extend(refused.filter(|error| error.code == "auth_failed"));
+                probe.findings.extend(refused.filter(|error| error.code == Code::AuthFailed));
             }
             Err(error) => probe.findings.push(error),
         }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{stream, StreamExt, TryStreamExt};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use super::answer;
 use super::site::{Answer, Site, Span};
@@ -30,7 +30,7 @@ pub async fn fetch(site: &Site, expected: &Entry, ranges: &[Range<u64>], sink: &
     let expected = &Entry { path: checked_file(&expected.path)?, ..expected.clone() };
     let read = Reading { site, expected, sink }.all(ranges).await;
     // A changed file explains a failed read, so it is named first; a server that is away would only be waited for again.
-    if read.as_ref().is_err_and(|error| !matches!(error.code.as_str(), "short_read" | "connection_lost" | "io_error")) {
+    if read.as_ref().is_err_and(|error| !matches!(error.code, Code::ShortRead | Code::ConnectionLost | Code::IoError)) {
         return read.map(drop);
     }
     if matches!(read, Ok(Seen::Enough)) {
@@ -112,7 +112,7 @@ impl Reading<'_> {
             }
             match self.drain(&mut answer, &mut buffer).await {
                 Err(Stopped::Final(error)) => return Err(error),
-                Err(Stopped::Lost(error)) if error.code != "connection_lost" => return Err(error),
+                Err(Stopped::Lost(error)) if error.code != Code::ConnectionLost => return Err(error),
                 _ if buffer.is_full() => {
                     permit.complete();
                     return Ok(answers);

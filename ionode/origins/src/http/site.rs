@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use reqwest::header::{HeaderValue, IF_MATCH, IF_UNMODIFIED_SINCE, RANGE};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -200,7 +200,7 @@ impl Site {
                 },
                 Err(error) => {
                     let error = answer::failure_of(&error, path, &self.place);
-                    let passing = error.code == "connection_lost";
+                    let passing = error.code == Code::ConnectionLost;
                     (error, passing)
                 }
             };
@@ -231,7 +231,7 @@ impl Site {
         if left > PAUSE_MAX {
             let message =
                 format!("{} asked to be left alone for {:.0} s more; {path:?} is tried again then.", self.place, left.as_secs_f64());
-            let error = ApiError::transient("origin_unreachable", path, message);
+            let error = ApiError::new(Code::OriginUnreachable, path, message);
             return Err(ApiError { retry_after_s: Some(left.as_secs_f64()), ..error });
         }
         tokio::time::sleep(left).await;

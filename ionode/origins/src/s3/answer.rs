@@ -6,7 +6,7 @@ use std::error::Error as StdError;
 
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::Error;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use crate::failure;
 
@@ -37,16 +37,16 @@ pub fn failure_of(error: &Error, path: &str, place: &str) -> ApiError {
         Error::NotFound { .. } => failure::not_found(path, place),
         Error::PermissionDenied { .. } => failure::denied(path, place, if code.is_empty() { "the server answers 403" } else { code }),
         Error::Unauthenticated { .. } => auth_failed("the server answers 401", place),
-        Error::Precondition { .. } | Error::NotModified { .. } => ApiError::refused(
-            "source_changed",
+        Error::Precondition { .. } | Error::NotModified { .. } => ApiError::new(
+            Code::SourceChanged,
             path,
             format!("{named} at {place} changed while it was read; plan again with the new content."),
         ),
         Error::InvalidPath { .. } => {
-            ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {named} (control characters are not allowed)."))
+            ApiError::new(Code::BadRequest, path, format!("{place} cannot hold the name {named} (control characters are not allowed)."))
         }
         Error::NotImplemented { .. } | Error::NotSupported { .. } => {
-            ApiError::invalid("unsupported", path, format!("{place} does not support what {named} needs ({said})."))
+            ApiError::new(Code::Unsupported, path, format!("{place} does not support what {named} needs ({said})."))
         }
         other => by_transport(other, &said, path, place),
     }
@@ -59,25 +59,25 @@ fn auth_failed(why: &str, place: &str) -> ApiError {
         "AuthorizationHeaderMalformed" => "correct the region",
         _ => "check access_key_id, secret_access_key and region",
     };
-    ApiError::denied("auth_failed", place, format!("{place} does not accept the credentials ({why}); {advice}."))
+    ApiError::new(Code::AuthFailed, place, format!("{place} does not accept the credentials ({why}); {advice}."))
 }
 
 fn by_code(code: &str, path: &str, place: &str) -> Option<ApiError> {
     let named = failure::shown(path);
     Some(match code {
-        "NoSuchBucket" => ApiError::invalid(
-            "not_found",
+        "NoSuchBucket" => ApiError::new(
+            Code::NotFound,
             path,
             format!("The bucket of {place} does not exist; create it or correct its name and endpoint."),
         ),
         "SlowDown" | "ServiceUnavailable" | "RequestLimitExceeded" => {
             let message = format!("{place} asks to be called less often; {named} is tried again later.");
-            ApiError { retry_after_s: Some(5.0), ..ApiError::transient("io_error", path, message) }
+            ApiError { retry_after_s: Some(5.0), ..ApiError::new(Code::IoError, path, message) }
         }
         "BadDigest" | "XAmzContentSHA256Mismatch" | "InvalidDigest" => failure::written_differs(path, place),
         "EntityTooLarge" | "QuotaExceeded" | "InsufficientStorage" => failure::no_space(path, place),
         "KeyTooLongError" | "InvalidObjectName" | "InvalidURI" => {
-            ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {named} ({code})."))
+            ApiError::new(Code::BadRequest, path, format!("{place} cannot hold the name {named} ({code})."))
         }
         _ => return None,
     })
@@ -87,20 +87,20 @@ fn by_transport(error: &Error, said: &str, path: &str, place: &str) -> ApiError 
     let named = failure::shown(path);
     let message = format!("{named} at {place} failed: {}.", shown(said));
     if said.contains("redirect") {
-        return ApiError::invalid("bad_request", path, format!("{place} is elsewhere: the region or the endpoint is wrong."));
+        return ApiError::new(Code::BadRequest, path, format!("{place} is elsewhere: the region or the endpoint is wrong."));
     }
     match http_kind(error) {
         Some(HttpErrorKind::Connect) => {
             let message = format!("{place} cannot be reached; check the endpoint and the network.");
-            ApiError::transient("origin_unreachable", path, message)
+            ApiError::new(Code::OriginUnreachable, path, message)
         }
-        Some(HttpErrorKind::Timeout) => ApiError::transient("timeout", path, format!("{place} did not answer in time for {named}.")),
+        Some(HttpErrorKind::Timeout) => ApiError::new(Code::Timeout, path, format!("{place} did not answer in time for {named}.")),
         Some(HttpErrorKind::Request | HttpErrorKind::Interrupted | HttpErrorKind::Decode) => {
-            ApiError::transient("connection_lost", path, format!("The connection to {place} was lost while working on {named}."))
+            ApiError::new(Code::ConnectionLost, path, format!("The connection to {place} was lost while working on {named}."))
         }
-        _ if said.contains("501 ") => ApiError::invalid("unsupported", path, message),
+        _ if said.contains("501 ") => ApiError::new(Code::Unsupported, path, message),
         _ if said.contains("507 ") => failure::no_space(path, place),
-        _ => ApiError::transient("io_error", path, message),
+        _ => ApiError::new(Code::IoError, path, message),
     }
 }
 
@@ -165,9 +165,9 @@ mod tests {
             ("status code: 500 Internal", "io_error"),
         ];
         for (text, code) in cases {
-            assert_eq!(failure_of(&generic(text), "p", "place").code, code, "{text}");
+            assert_eq!(failure_of(&generic(text), "p", "place").code.as_str(), code, "{text}");
         }
         let denied = Error::PermissionDenied { path: "p".into(), source: "<Code>AccessDenied</Code>".into() };
-        assert_eq!(failure_of(&denied, "p", "place").code, "denied");
+        assert_eq!(failure_of(&denied, "p", "place").code.as_str(), "denied");
     }
 }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AwsCredential};
 use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector};
 use object_store::{ClientOptions, HeaderValue, RetryConfig};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use super::reported_checksum::{AskingConnector, Signing};
 use crate::config::{Addressing, S3Config};
@@ -29,7 +29,7 @@ pub struct Clients {
 }
 
 pub fn clients(config: &S3Config, place: &str) -> Result<Clients, ApiError> {
-    let wrong = |why: String| ApiError::invalid("bad_request", place, format!("The {place} is configured wrongly: {why}."));
+    let wrong = |why: String| ApiError::new(Code::BadRequest, place, format!("The {place} is configured wrongly: {why}."));
     let endpoint = endpoint(config).map_err(|why| wrong(why.to_owned()))?;
     let build = |builder: AmazonS3Builder| builder.build().map_err(|error| wrong(error.to_string()));
     Ok(Clients {

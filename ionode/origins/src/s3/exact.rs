@@ -7,7 +7,7 @@ use object_store::client::{HttpError, HttpErrorKind, HttpRequest};
 use object_store::path::Path as Key;
 use object_store::{Error, HeaderValue, ObjectStore, ObjectStoreExt, PutResult};
 use percent_encoding::{utf8_percent_encode, NON_ALPHANUMERIC};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use super::reported_checksum::Signing;
 use super::{put_options, quoted, S3Origin};
@@ -75,7 +75,7 @@ pub async fn take_back(origin: &S3Origin, path: &str, written: Written) -> Resul
     if let Some(version) = written.version {
         match taken_back(origin, path, Only::Version(version)).await {
             // Fewer keys may remove versions than may delete; a delete hides this one, too.
-            Err(error) if error.code == "denied" => {}
+            Err(error) if error.code == Code::Denied => {}
             outcome => return outcome,
         }
     }
@@ -98,7 +98,7 @@ pub async fn erase(origin: &S3Origin, path: &str, tag: &str) -> Result<bool, Api
     match delete(origin, path, Only::Tag(tag.to_owned())).await {
         Ok(()) | Err(Error::NotFound { .. }) => Ok(true),
         Err(Error::Precondition { .. }) => Ok(false),
-        Err(error) if origin.failure(&error, path).code == "unsupported" => {
+        Err(error) if origin.failure(&error, path).code == Code::Unsupported => {
             origin.clients.plain.delete(&origin.key(path)?).await.map_err(|error| origin.failure(&error, path)).map(|()| true)
         }
         Err(error) => Err(origin.failure(&error, path)),
@@ -117,7 +117,7 @@ async fn keeps_to_conditions(origin: &S3Origin) -> Result<bool, ApiError> {
             Err(Error::Precondition { .. }) => Ok(true),
             Ok(()) | Err(Error::NotFound { .. }) => Ok(false),
             Err(error) => match origin.failure(&error, &path) {
-                error if error.code == "unsupported" => Ok(false),
+                error if error.code == Code::Unsupported => Ok(false),
                 error => Err(error),
             },
         }

@@ -19,7 +19,7 @@ use futures::stream::BoxStream;
 use futures::{stream, StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::coalescing_buffer::CoalescingBuffer;
@@ -211,7 +211,7 @@ impl S3Origin {
         let asked = stream::iter(metas).map(|meta| async move {
             let path = self.path_of(&meta.location).to_owned();
             let entry = self.entry(&path, &meta);
-            let marker = meta.size == 0 && self.head(&path).await.is_err_and(|error| error.code == "not_found");
+            let marker = meta.size == 0 && self.head(&path).await.is_err_and(|error| error.code == Code::NotFound);
             (!marker && !path.is_empty() && !is_temporary(split(&path).1)).then_some(entry)
         });
         asked.buffered(STATS_IN_FLIGHT).filter_map(std::future::ready).collect().await
@@ -246,7 +246,7 @@ impl S3Origin {
         let prefix = (!key.as_ref().is_empty()).then_some(&key);
         let listed = self.clients.plain.list(prefix).next().await.transpose().map_err(|error| self.failure(&error, path));
         probe.reachable =
-            listed.as_ref().err().is_none_or(|error| !matches!(error.code.as_str(), "origin_unreachable" | "timeout" | "connection_lost"));
+            listed.as_ref().err().is_none_or(|error| !matches!(error.code, Code::OriginUnreachable | Code::Timeout | Code::ConnectionLost));
         if !write {
             return listed.map(|_| ());
         }
@@ -350,7 +350,7 @@ impl Origin for S3Origin {
         let clean = checked_file(path)?;
         let found = match self.head(&clean).await {
             Ok(entry) => entry,
-            Err(error) if error.code == "not_found" => return Ok(false),
+            Err(error) if error.code == Code::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
         if let Some(token) = token.filter(|token| *token != found.token) {

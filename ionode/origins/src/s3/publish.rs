@@ -18,7 +18,7 @@ use md5::Digest;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as Key;
 use object_store::{Error, ObjectStore, PutPayload, PutResult};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use tokio::sync::{OwnedSemaphorePermit, RwLock};
 
 use super::exact::{self, take_back, Written};
@@ -75,10 +75,10 @@ pub async fn upload(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Resul
         Ok(sent) if sent.is_proven => Ok(proven(upload, &sent.written)),
         Ok(sent) => verified(origin, upload, path, sent.written).await,
         // Somebody else made it meanwhile, or our own request did and its answer was lost.
-        Err(error) if error.code == "destination_exists" => match existing(origin, upload, path).await? {
+        Err(error) if error.code == Code::DestinationExists => match existing(origin, upload, path).await? {
             Some(adopted) => Ok(adopted),
-            None => Err(ApiError::transient(
-                "io_error",
+            None => Err(ApiError::new(
+                Code::IoError,
                 path,
                 format!("Another upload of {path:?} to {} is under way; it is tried again.", origin.place),
             )),
@@ -105,7 +105,7 @@ async fn creates_only(origin: &S3Origin) -> bool {
 async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<Option<Uploaded>, ApiError> {
     let entry = match origin.head(path).await {
         Ok(entry) => entry,
-        Err(error) if error.code == "not_found" => return Ok(None),
+        Err(error) if error.code == Code::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry, &upload.priority).await? == upload.blake3 {
@@ -124,7 +124,7 @@ async fn refuse_newer(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Res
     let Some(made) = upload.made else { return Ok(()) };
     match origin.head_at(path).await {
         Ok((found, clock)) => made.refuse_newer(&found, seconds_of(clock.unwrap_or_else(SystemTime::now)), &origin.place),
-        Err(error) if error.code == "not_found" => Ok(()),
+        Err(error) if error.code == Code::NotFound => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -142,7 +142,7 @@ async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Local
     let written = match origin.clients.plain.put_opts(&key, payload.clone(), put_options(upload.replace)).await {
         Ok(written) => written,
         // Looked for just before; such a server cannot do better.
-        Err(error) if !upload.replace && origin.failure(&error, path).code == "unsupported" => {
+        Err(error) if !upload.replace && origin.failure(&error, path).code == Code::Unsupported => {
             origin.clients.plain.put_opts(&key, payload, put_options(true)).await.map_err(|error| origin.failure(&error, path))?
         }
         Err(error) => return Err(refused(origin, &error, path)),
@@ -279,13 +279,13 @@ impl Multipart<'_> {
         }
         match origin.head(self.path).await {
             Ok(_) => return Err(failure::destination_exists(self.path, &origin.place)),
-            Err(error) if error.code == "not_found" => {}
+            Err(error) if error.code == Code::NotFound => {}
             Err(error) => return Err(error),
         }
         match clients.creating.complete_multipart(&self.key, &self.id, parts.clone()).await {
             Ok(answer) => Ok(answer),
             // Looked for just before; such a server cannot do better.
-            Err(error) if origin.failure(&error, self.path).code == "unsupported" => {
+            Err(error) if origin.failure(&error, self.path).code == Code::Unsupported => {
                 let done = clients.plain.complete_multipart(&self.key, &self.id, parts).await;
                 done.map_err(|error| origin.failure(&error, self.path))
             }
@@ -297,7 +297,7 @@ impl Multipart<'_> {
 /// Reads the new object back by the ETag that it got; what differs is taken away where that is sure to remove nothing else.
 async fn verified(origin: &S3Origin, upload: &Upload<'_>, path: &str, written: Written) -> Result<Uploaded, ApiError> {
     let entry: Entry = match origin.head(path).await {
-        Err(error) if error.code == "not_found" => return Err(gone_again(path, &origin.place)),
+        Err(error) if error.code == Code::NotFound => return Err(gone_again(path, &origin.place)),
         other => other?,
     };
     let is_another = written.tag.as_deref().zip(tag_of(&entry.token)).is_some_and(|(ours, found)| ours != found);
@@ -313,14 +313,14 @@ async fn verified(origin: &S3Origin, upload: &Upload<'_>, path: &str, written: W
             let (verified, synced) = (Verified::Readback, Synced::ByServer);
             Ok(Uploaded { token: entry.token, verified, synced, bytes_moved: 2 * upload.size_bytes })
         }
-        Err(error) if error.code == "source_changed" => of_somebody_else(origin, upload, path, &written).await,
+        Err(error) if error.code == Code::SourceChanged => of_somebody_else(origin, upload, path, &written).await,
         Err(error) => Err(error),
         Ok(_) => Err(match take_back(origin, path, written).await {
             Ok(true) => failure::written_differs(path, &origin.place),
             Ok(false) => left_there(path, &origin.place),
             // That it is damaged is what matters, not that it could not be removed.
             Err(error) => {
-                tracing::warn!(code = error.code, error = %error, "a damaged upload could not be taken back");
+                tracing::warn!(code = error.code.as_str(), error = %error, "a damaged upload could not be taken back");
                 left_there(path, &origin.place)
             }
         }),
@@ -340,7 +340,7 @@ async fn of_somebody_else(origin: &S3Origin, upload: &Upload<'_>, path: &str, wr
 
 fn gone_again(path: &str, place: &str) -> ApiError {
     let message = format!("{path:?} is not at {place} any more, though it was written there just now; it is tried again.");
-    ApiError::transient("io_error", path, message)
+    ApiError::new(Code::IoError, path, message)
 }
 
 fn left_there(path: &str, place: &str) -> ApiError {
@@ -348,7 +348,7 @@ fn left_there(path: &str, place: &str) -> ApiError {
         "What {place} holds for {path:?} is not what was sent. It was left there: the server cannot be asked to delete exactly that, or \
          somebody else wrote there meanwhile. Look at it, and remove it if it is of no use."
     );
-    ApiError::corrupt("checksum_mismatch", path, message)
+    ApiError::new(Code::ChecksumMismatch, path, message)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use russh::client::{AuthResult, Handle};
 use russh::keys::agent::client::AgentClient;
 use russh::keys::agent::AgentIdentity;
 use russh::keys::{load_openssh_certificate, load_public_key, load_secret_key, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use super::link::Client;
 use crate::config::SftpConfig;
@@ -49,14 +49,14 @@ pub async fn authenticate(ssh: &mut Handle<Client>, config: &SftpConfig) -> Resu
     // A server that has refused enough keys hangs up; one that has refused none was cut off, or is too busy.
     if attempt.lost && attempt.refused == 0 {
         let message = format!("the connection to {subject} was lost during the login; it is tried again.");
-        return Err(ApiError::transient("origin_unreachable", subject, message));
+        return Err(ApiError::new(Code::OriginUnreachable, subject, message));
     }
     let message = format!(
         "{subject} refused to log in with the keys at hand ({}). Add the public key to authorized_keys \
          there, or load the right key (ssh-add).",
         if attempt.notes.is_empty() { "none were offered".to_owned() } else { attempt.notes.join("; ") }
     );
-    Err(ApiError::denied("auth_failed", subject, message))
+    Err(ApiError::new(Code::AuthFailed, subject, message))
 }
 
 /// `ssh -G` prints paths with a tilde.

@@ -8,7 +8,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use russh::keys::ssh_key::known_hosts::{Entry, HostPatterns, Marker};
 use russh::keys::ssh_key::{Algorithm, HashAlg, PublicKey};
 use sha1::Sha1;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 /// The lines of all known_hosts files that speak of one host.
 pub struct KnownKeys {
@@ -81,7 +81,7 @@ impl KnownKeys {
             self.host,
             self.file()
         );
-        ApiError::denied("host_key_unknown", self.subject(), message)
+        ApiError::new(Code::HostKeyUnknown, self.subject(), message)
     }
 
     fn changed(&self, key: &PublicKey, known: &PublicKey) -> ApiError {
@@ -98,13 +98,13 @@ impl KnownKeys {
             known.fingerprint(HashAlg::Sha256),
             self.file()
         );
-        ApiError::denied("host_key_changed", self.subject(), message)
+        ApiError::new(Code::HostKeyChanged, self.subject(), message)
     }
 
     fn revoked(&self, key: &PublicKey) -> ApiError {
         let print = key.fingerprint(HashAlg::Sha256);
         let message = format!("The host key {print} of {} is marked @revoked in known_hosts; nothing is sent there.", self.subject());
-        ApiError::denied("host_key_changed", self.subject(), message)
+        ApiError::new(Code::HostKeyChanged, self.subject(), message)
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
         let file = directory.path().join("known_hosts");
         std::fs::write(&file, text).unwrap();
         let key: PublicKey = key.parse().unwrap();
-        KnownKeys::load(host, port, alias, &[file]).check(&key).map_or_else(|error| error.code, |()| "accepted".to_owned())
+        KnownKeys::load(host, port, alias, &[file]).check(&key).map_or_else(|error| error.code.to_string(), |()| "accepted".to_owned())
     }
 
     #[test]

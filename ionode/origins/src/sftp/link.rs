@@ -18,7 +18,7 @@ use russh::{cipher, Channel, Preferred};
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::rawsession::Limits;
 use russh_sftp::protocol::{FileAttributes, OpenFlags, Packet, StatusCode};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -104,7 +104,8 @@ impl Login {
     }
 
     async fn connect(config: &SftpConfig, place: &Arc<str>, timing: &Timing) -> Result<Self, ApiError> {
-        let stream = TcpStream::connect((config.host.as_str(), config.port)).await.map_err(|error| unreachable(place, error))?;
+        let stream =
+            TcpStream::connect((config.host.as_str(), config.port)).await.map_err(|error| unreachable(place, &error).caused_by(error))?;
         stream.set_nodelay(true).ok();
         // A peer that vanished is noticed even while our own bytes wait to be sent.
         socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(Duration::from_secs(timing.request_s))).ok();
@@ -133,7 +134,7 @@ async fn in_time<T>(place: &str, timing: &Timing, step: impl Future<Output = Res
 impl Link {
     async fn greet(ssh: Handle<Client>, mut sftp: Session, place: &Arc<str>) -> Result<Self, ApiError> {
         let no_sftp = |error: SftpError| {
-            ApiError::transient("origin_unreachable", &**place, format!("{place} accepted the login but does not speak SFTP ({error})."))
+            ApiError::new(Code::OriginUnreachable, &**place, format!("{place} accepted the login but does not speak SFTP ({error})."))
         };
         let version = sftp.init().await.map_err(no_sftp)?;
         let offered = |name: &str| version.extensions.contains_key(name);
@@ -262,49 +263,50 @@ fn preferred(known: &KnownKeys) -> Preferred {
 }
 
 fn unreachable(place: &str, why: impl std::fmt::Display) -> ApiError {
-    ApiError::transient(
-        "origin_unreachable",
-        place,
-        format!("{place} cannot be reached ({why}); check the host, the port and the network."),
-    )
+    ApiError::new(Code::OriginUnreachable, place, format!("{place} cannot be reached ({why}); check the host, the port and the network."))
 }
 
 fn refused(place: &str, error: LinkError) -> ApiError {
     match error {
         LinkError::Judged(error) => error,
-        LinkError::Ssh(russh::Error::NoCommonAlgo { kind, .. }) => ApiError::invalid(
-            "unsupported",
+        LinkError::Ssh(russh::Error::NoCommonAlgo { kind, .. }) => ApiError::new(
+            Code::Unsupported,
             place,
             format!("{place} offers no {kind:?} algorithm that is still considered safe; update its SSH server."),
         ),
         // The line was there and was closed before the login: so does a server with too many logins under way (MaxStartups).
         LinkError::Ssh(error @ (russh::Error::Disconnect | russh::Error::HUP | russh::Error::IO(_))) => {
-            ApiError { retry_after_s: Some(TURNED_AWAY_S), ..unreachable(place, format!("it hung up before the login: {error}")) }
+            let hung_up = unreachable(place, format!("it hung up before the login: {error}"));
+            ApiError { retry_after_s: Some(TURNED_AWAY_S), ..hung_up.caused_by(error) }
         }
-        LinkError::Ssh(error) => unreachable(place, error),
+        LinkError::Ssh(error) => unreachable(place, &error).caused_by(error),
     }
 }
 
 fn connection_lost(path: &str, place: &str, why: &str) -> ApiError {
     let shown = shown(path);
-    ApiError::transient("connection_lost", path, format!("The connection to {place} was lost while working on {shown} ({why})."))
+    ApiError::new(Code::ConnectionLost, path, format!("The connection to {place} was lost while working on {shown} ({why})."))
 }
 
 pub fn failure_of(error: SftpError, path: &str, place: &str) -> ApiError {
+    by_answer(error.clone(), path, place).caused_by(error)
+}
+
+fn by_answer(error: SftpError, path: &str, place: &str) -> ApiError {
     let shown = shown(path);
     let status = match error {
         SftpError::Status(status) => status,
-        SftpError::Timeout => return ApiError::transient("timeout", path, format!("{place} did not answer in time for {shown}.")),
-        SftpError::Limited(what) => return ApiError::transient("io_error", path, format!("{shown} at {place} failed: {what}.")),
+        SftpError::Timeout => return ApiError::new(Code::Timeout, path, format!("{place} did not answer in time for {shown}.")),
+        SftpError::Limited(what) => return ApiError::new(Code::IoError, path, format!("{shown} at {place} failed: {what}.")),
         other => return connection_lost(path, place, &other.to_string()),
     };
     match status.status_code {
         StatusCode::NoSuchFile => failure::not_found(path, place),
         StatusCode::PermissionDenied => failure::denied(path, place, "permission denied"),
-        StatusCode::BadMessage => ApiError::invalid("bad_request", path, format!("{place} cannot hold the name {shown}.")),
-        StatusCode::OpUnsupported => ApiError::invalid("unsupported", path, format!("{place} does not support what {shown} needs.")),
+        StatusCode::BadMessage => ApiError::new(Code::BadRequest, path, format!("{place} cannot hold the name {shown}.")),
+        StatusCode::OpUnsupported => ApiError::new(Code::Unsupported, path, format!("{place} does not support what {shown} needs.")),
         StatusCode::NoConnection | StatusCode::ConnectionLost => connection_lost(path, place, "the server says so"),
-        _ => ApiError::transient("io_error", path, format!("{shown} at {place} failed: the server says {:?}.", status.error_message)),
+        _ => ApiError::new(Code::IoError, path, format!("{shown} at {place} failed: the server says {:?}.", status.error_message)),
     }
 }
 

@@ -22,7 +22,7 @@ use async_trait::async_trait;
 use futures::{stream, StreamExt};
 use russh_sftp::extensions::Statvfs;
 use russh_sftp::protocol::{FileAttributes, FileType};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use crate::config::SftpConfig;
 use crate::failure;
@@ -95,8 +95,8 @@ impl SftpOrigin {
         let shown = if base.starts_with('/') { base.clone() } else { format!("/~/{base}") };
         let place: Arc<str> = format!("sftp://{}@{}:{}{shown}", config.user, config.host, config.port).into();
         if config.host.is_empty() || config.user.is_empty() || config.base_path.contains('\0') {
-            return Err(ApiError::invalid(
-                "bad_request",
+            return Err(ApiError::new(
+                Code::BadRequest,
                 &*place,
                 format!("The origin {place} needs a host, a user and a base_path without NUL."),
             ));
@@ -142,7 +142,7 @@ impl Site {
         let attributes = link.sftp.stat(self.remote(path)).await.map_err(|error| link.failure(error, path))?;
         self.entry(path, &attributes.attrs).ok_or_else(|| {
             let message = format!("{path:?} at {} is neither a file nor a directory; only those are moved.", self.place);
-            ApiError::invalid("unsupported", path, message)
+            ApiError::new(Code::Unsupported, path, message)
         })
     }
 
@@ -199,7 +199,7 @@ impl Site {
         let lease = self.pool.lease(Work::Metadata).await?;
         let entry = match self.stat_on(&lease.link, &clean).await {
             Ok(entry) => entry,
-            Err(error) if error.code == "not_found" => return Ok(false),
+            Err(error) if error.code == Code::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
         if entry.kind == EntryKind::Directory {
@@ -210,7 +210,7 @@ impl Site {
         }
         match lease.link.sftp.remove(self.remote(&clean)).await.map_err(|error| lease.link.failure(error, path)) {
             Ok(_) => Ok(true),
-            Err(error) if error.code == "not_found" => Ok(false),
+            Err(error) if error.code == Code::NotFound => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -233,8 +233,8 @@ impl Site {
             match self.stat_on(link, here).await {
                 Ok(entry) if entry.kind == EntryKind::Directory => break,
                 Ok(_) => return Err(failure::denied(directory, &self.place, &format!("{here:?} is a file where a directory is needed"))),
-                Err(error) if error.code == "not_found" && here.is_empty() => return Err(failure::no_base(directory, &self.place)),
-                Err(error) if error.code == "not_found" => missing.push(here),
+                Err(error) if error.code == Code::NotFound && here.is_empty() => return Err(failure::no_base(directory, &self.place)),
+                Err(error) if error.code == Code::NotFound => missing.push(here),
                 Err(error) => return Err(error),
             }
             here = split(here).0;
@@ -282,7 +282,7 @@ impl Site {
 
     /// SFTP says "Failure" to a full or frozen disk as to much else: the file system is asked which it was.
     async fn or_full(&self, link: &Link, error: ApiError, needed_bytes: u64) -> ApiError {
-        if error.code != "io_error" {
+        if error.code != Code::IoError {
             return error;
         }
         let said = ["space", "quota"].iter().any(|word| error.message.to_lowercase().contains(word));

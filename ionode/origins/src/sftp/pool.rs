@@ -225,7 +225,7 @@ impl Pool {
     }
 
     fn say_refused(&self, error: &ApiError) {
-        tracing::warn!(origin = &*self.place, code = error.code, "a further connection was refused; the open ones are shared");
+        tracing::warn!(origin = &*self.place, code = error.code.as_str(), "a further connection was refused; the open ones are shared");
     }
 
     fn open_and_coming(&self) -> usize {

@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::protocol::OpenFlags;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use super::link::{Link, Opened};
 use super::pool::Lease;
@@ -54,7 +54,7 @@ pub async fn upload(site: &Arc<Site>, guard: PathGuard, upload: &Upload<'_>, pat
     }
     match result {
         // Somebody else made the file meanwhile: theirs may be the same.
-        Err(error) if error.code == "destination_exists" => existing(site, &link, &job.path, upload).await?.ok_or(error),
+        Err(error) if error.code == Code::DestinationExists => existing(site, &link, &job.path, upload).await?.ok_or(error),
         other => other,
     }
 }
@@ -63,7 +63,7 @@ pub async fn upload(site: &Arc<Site>, guard: PathGuard, upload: &Upload<'_>, pat
 async fn existing(site: &Arc<Site>, link: &Arc<Link>, path: &str, upload: &Upload<'_>) -> Result<Option<Uploaded>, ApiError> {
     let entry = match site.stat_on(link, path).await {
         Ok(entry) => entry,
-        Err(error) if error.code == "not_found" => return Ok(None),
+        Err(error) if error.code == Code::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     if entry.kind == EntryKind::Directory {
@@ -186,9 +186,9 @@ impl Job<'_> {
             Ok(opened) => return Ok(opened),
             Err(error) => link.failure(error, &self.path),
         };
-        match first.code.as_str() {
-            "not_found" => self.site.make_directories(link, split(&self.path).0).await?,
-            "io_error" => drop(link.sftp.remove(remote.clone()).await),
+        match first.code {
+            Code::NotFound => self.site.make_directories(link, split(&self.path).0).await?,
+            Code::IoError => drop(link.sftp.remove(remote.clone()).await),
             _ => return Err(first),
         }
         match Opened::file(link, &remote, flags, mode).await {
@@ -212,7 +212,7 @@ impl Job<'_> {
         let Some(made) = self.upload.made else { return Ok(()) };
         match self.site.stat_on(link, &self.path).await {
             Ok(found) => made.refuse_newer(&found, self.site.now_s(), &self.site.place),
-            Err(error) if error.code == "not_found" => Ok(()),
+            Err(error) if error.code == Code::NotFound => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -317,7 +317,7 @@ impl Job<'_> {
         let opened = Opened::file(link, &remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, &self.path))?;
         match hash(self.site, &opened, &self.path, size_bytes, &self.upload.priority).await {
             Ok(found) if found == hashes.blake3 => Ok((Verified::Readback, size_bytes)),
-            Err(error) if error.code != "short_read" => Err(error),
+            Err(error) if error.code != Code::ShortRead => Err(error),
             _ => Err(failure::written_differs(&self.path, &self.site.place)),
         }
     }
@@ -383,5 +383,5 @@ async fn rename(site: &Site, link: &Link, temporary: &str, path: &str, replace: 
 fn cannot_replace(site: &Site, path: &str) -> ApiError {
     let message =
         format!("{} cannot replace {path:?} in one step (it lacks posix-rename@openssh.com); remove the old file first.", site.place);
-    ApiError::invalid("unsupported", path, message)
+    ApiError::new(Code::Unsupported, path, message)
 }

@@ -14,7 +14,7 @@ use futures::stream::BoxStream;
 use futures::{stream, FutureExt, StreamExt, TryStreamExt};
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::protocol::{OpenFlags, StatusCode};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use super::link::{Link, Opened};
 use super::pool::{Lease, Work};
@@ -238,5 +238,5 @@ pub async fn confirm(
         return Ok(Verified::Readback);
     }
     let message = format!("{:?} at {} came with other content than it has there; it is fetched again.", entry.path, site.place);
-    Err(ApiError::corrupt("checksum_mismatch", &entry.path, message))
+    Err(ApiError::new(Code::ChecksumMismatch, &entry.path, message))
 }

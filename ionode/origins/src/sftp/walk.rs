@@ -8,7 +8,7 @@ use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt};
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::protocol::{File, FileType, OpenFlags, StatusCode};
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 
 use super::link::{Link, Opened};
 use super::pool::Work;
@@ -111,10 +111,10 @@ async fn follow_one(site: &Site, link: &Link, path: String) -> Result<Followed, 
     let why = match site.stat_on(link, &path).await {
         Ok(entry) if entry.kind == EntryKind::File => return Ok(Followed::File(entry)),
         Ok(_) => Why::LinkToDirectory,
-        Err(error) => match error.code.as_str() {
-            "not_found" => Why::LinkLeadsNowhere,
-            "denied" => Why::LinkDenied,
-            "unsupported" => Why::SpecialFile,
+        Err(error) => match error.code {
+            Code::NotFound => Why::LinkLeadsNowhere,
+            Code::Denied => Why::LinkDenied,
+            Code::Unsupported => Why::SpecialFile,
             _ => return Err(error),
         },
     };
@@ -159,8 +159,8 @@ async fn nearest(site: &Site, link: &Link, path: &str) -> Result<String, ApiErro
     let mut here = path;
     loop {
         match site.stat_on(link, here).await {
-            Err(error) if error.code == "not_found" && here.is_empty() => return Err(failure::no_base(path, &site.place)),
-            Err(error) if error.code == "not_found" => here = split(here).0,
+            Err(error) if error.code == Code::NotFound && here.is_empty() => return Err(failure::no_base(path, &site.place)),
+            Err(error) if error.code == Code::NotFound => here = split(here).0,
             other => return other.map(|_| here.to_owned()),
         }
     }
