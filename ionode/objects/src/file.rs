@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use stager_core::error::{ApiError, Code};
 use stager_store::at_hand;
 use stager_store::failure::at;
 
+use crate::ids::FileId;
 use crate::meta::FilePart;
 use crate::verify::Care;
 
@@ -22,31 +22,12 @@ pub const BLOCK_BYTES: u64 = 1 << 20;
 /// Of the disk, and of the share, a content takes no more ahead of what has come of it.
 const AHEAD_BYTES_MAX: u64 = 16 * BLOCK_BYTES;
 
-/// Random, so that no two files of all times share a name: a file never has to be replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct FileId(pub [u8; 16]);
-
-impl FileId {
-    fn new() -> Self {
-        Self(rand::random())
-    }
-
-    fn text(self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        let whole = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        whole.then(|| Self(std::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).expect("two hex digits"))))
-    }
-}
-
 fn shard_directory(directory: &Path, id: FileId) -> PathBuf {
     directory.join(format!("{:02x}", id.0[0]))
 }
 
 pub fn path(directory: &Path, id: FileId) -> PathBuf {
-    shard_directory(directory, id).join(id.text())
+    shard_directory(directory, id).join(id.to_string())
 }
 
 pub fn make_shard_directories(directory: &Path, fsync: bool) -> Result<(), ApiError> {

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::file::{self, FileId};
+use crate::file;
+use crate::ids::FileId;
 use crate::meta::FilePart;
 
 /// By an object's first file: all of its files come and go together.

@@ -5,6 +5,7 @@
 mod buckets;
 mod digest;
 mod file;
+mod ids;
 mod incoming;
 mod leases;
 mod list;
@@ -31,6 +32,7 @@ use tokio::sync::RwLock;
 pub use buckets::Bucket;
 pub use digest::{Algorithm, Digests, Hasher};
 pub use file::BLOCK_BYTES;
+pub use ids::UploadId;
 pub use incoming::{Content, Incoming};
 pub use list::{Listing, Uploading};
 pub use meta::{Attributes, Checksum, Described, ETag, Object, Tags};
@@ -38,7 +40,7 @@ pub use names::{BucketName, Name, Owner};
 pub use put::Condition;
 pub use read::{Found, Reader};
 pub use sweep::Swept;
-pub use uploads::{CompletedPart, Part, Upload, UploadId, Whole, PART_NUMBER_MAX};
+pub use uploads::{CompletedPart, Part, Upload, Whole, PART_NUMBER_MAX};
 pub use verify::{look_through, quarantine, Care, Damaged, Verdict};
 
 /// An upload that nobody completed or aborted for so long is aborted.

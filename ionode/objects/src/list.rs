@@ -5,8 +5,9 @@
 use stager_core::error::ApiError;
 use stager_store::Listed;
 
+use crate::ids::UploadId;
 use crate::meta::{self, Object};
-use crate::uploads::{Upload, UploadId};
+use crate::uploads::Upload;
 use crate::{tables, BucketName, Name, Objects};
 
 /// Objects and shared prefixes, each sorted; `next` is to be given as `after`.

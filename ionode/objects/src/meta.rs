@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use stager_core::error::{ApiError, Code};
 
 use crate::digest::Algorithm;
-use crate::file::FileId;
+use crate::ids::FileId;
 
 /// Of what nodes of the first version can read too; other metadata is written in version 2.
 const FIRST_VERSION: u8 = 1;

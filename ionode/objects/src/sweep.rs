@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use stager_core::error::ApiError;
 use stager_store::failure::at;
 
-use crate::file::{self, FileId};
+use crate::file;
+use crate::ids::FileId;
 use crate::meta::{self, Object};
 use crate::uploads::Part;
 use crate::{tables, Objects};

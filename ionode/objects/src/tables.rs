@@ -2,7 +2,7 @@
 //!
 //! The one rule: numbers and keys are part of the format on disk (docs/formats/s3-endpoint.md); none is ever used for anything else.
 
-use crate::uploads::UploadId;
+use crate::ids::UploadId;
 use crate::{BucketName, Name};
 
 pub const BUCKETS: u8 = 16;

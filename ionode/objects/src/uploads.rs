@@ -11,6 +11,7 @@ use stager_store::{Op, When};
 use tokio::sync::RwLock;
 
 use crate::digest::Algorithm;
+use crate::ids::UploadId;
 use crate::incoming::{Content, Incoming};
 use crate::meta::{self, Attributes, Checksum, ETag, FilePart, Object, Stored, Tags};
 use crate::put::{settle, Condition};
@@ -19,21 +20,6 @@ use crate::{now_ms, tables, to_the_end, BucketName, Name, Objects, UPLOAD_LOCKS}
 pub const PART_NUMBER_MAX: u16 = 10_000;
 /// Of every part but the last, as S3 has it.
 const PART_BYTES_MIN: u64 = 5 << 20;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct UploadId(pub [u8; 16]);
-
-impl std::fmt::Display for UploadId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl UploadId {
-    pub fn parse(text: &str) -> Option<Self> {
-        crate::file::FileId::parse(text).map(|id| Self(id.0))
-    }
-}
 
 /// What was said when it began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,7 +97,7 @@ impl Objects {
     }
 
     pub async fn create_upload(&self, name: &Name, upload: Upload) -> Result<UploadId, ApiError> {
-        let id = UploadId(rand::random());
+        let id = UploadId::new();
         let (key, meta) = (tables::upload(name, id), meta::to_bytes(&upload));
         let weight_bytes = meta::weight_bytes(&key, &meta, 0);
         let _grant = self.grant_bytes(&name.to_string(), weight_bytes)?;
