@@ -71,7 +71,11 @@ class SpaceProfile:
         left >>= 1
         while left:
             one, two = top[2 * left], top[2 * left + 1]
-            top[left] = (one if one > two else two) + extra[left]
+            highest = (one if one > two else two) + extra[left]
+            if highest == top[left]:
+                # Nothing changes above it either: most ranges are short, and the peak is elsewhere.
+                return
+            top[left] = highest
             left >>= 1
 
     def max(self, lo: int, hi: int) -> int:

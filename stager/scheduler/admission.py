@@ -16,7 +16,7 @@ from stager.scheduler.calls import refuse, wait_or_refuse
 from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
 from stager.scheduler.direct_fallback import may_read_directly
-from stager.scheduler.eviction import free_space, free_space_ahead
+from stager.scheduler.eviction import free_space, free_space_ahead, may_fit_ahead
 from stager.scheduler.holding import may_begin, may_come_ahead
 from stager.scheduler.migration import is_first, is_wanted_elsewhere, migrate, safe_bytes
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
@@ -461,10 +461,10 @@ def prefetch(decision: Decision, node: NodeEntry) -> None:
             continue
         _, run_id, job_id = use
         run = state.runs[run_id]
-        order = run.jobs[job_id].order
-        too_far = not would_stay(state, run, node, order, file.size_bytes)
-        needed = file.size_bytes + beside_bytes(state, run)
-        held_back = too_far or is_wanted_elsewhere(state, node) or not may_come_ahead(state, run, node, needed)
+        order, needed = run.jobs[job_id].order, file.size_bytes + beside_bytes(state, run)
+        if not may_fit_ahead(node, needed) or not would_stay(state, run, node, order, file.size_bytes):
+            return
+        held_back = is_wanted_elsewhere(state, node) or not may_come_ahead(state, run, node, needed)
         if held_back or not free_space_ahead(decision, node, needed):
             return
         heappop(node.candidates)

@@ -90,6 +90,12 @@ def free_space_ahead(decision: Decision, node: NodeEntry, need_bytes: int) -> bo
     return False
 
 
+def may_fit_ahead(node: NodeEntry, need_bytes: int) -> bool:
+    """Whether `free_space_ahead` would find the room, or set some free. Asked first where the other questions cost more."""
+    gap = need_bytes - node.free_bytes
+    return gap <= 0 or (gap > node.deleting_bytes + node.cancelling_bytes and holds_unread(node))
+
+
 def holds_unread(node: NodeEntry) -> bool:
     """Whether nobody will read the first that may be evicted, or it is an extra copy: as far as known, until the queue is tidied."""
     return bool(node.evictable) and node.evictable[0][0] <= -NEVER
