@@ -19,7 +19,7 @@ from stager.planning.plan import Plan
 from tests.unit.test_plan import external, job, made, workflow_of
 
 MB = 1_000_000
-LINE = bench.Line(10 * MB, 5 * MB, 0.02)
+LINE = bench.LineRates(10 * MB, 5 * MB, 0.02)
 
 
 def two_jobs() -> tuple[Workflow, Plan]:
