@@ -139,8 +139,8 @@ impl std::fmt::Display for Code {
 }
 
 /// What an error was made from. It stays in this process, and two errors that differ in nothing else are equal.
-#[derive(Clone, Debug)]
-pub struct Cause(Arc<dyn Error + Send + Sync>);
+#[derive(Clone, Debug, Default)]
+pub struct Cause(Option<Arc<dyn Error + Send + Sync>>);
 
 impl PartialEq for Cause {
     fn eq(&self, _: &Self) -> bool {
@@ -157,7 +157,7 @@ pub struct ApiError {
     pub subject: String,
     pub retry_after_s: Option<f64>,
     #[serde(skip)]
-    pub cause: Option<Cause>,
+    pub cause: Cause,
 }
 
 impl std::fmt::Display for ApiError {
@@ -168,17 +168,17 @@ impl std::fmt::Display for ApiError {
 
 impl Error for ApiError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.cause.as_ref().map(|cause| &*cause.0 as &(dyn Error + 'static))
+        self.cause.0.as_ref().map(|cause| &**cause as &(dyn Error + 'static))
     }
 }
 
 impl ApiError {
     pub fn new(code: Code, subject: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { class: code.class(), code, message: message.into(), subject: subject.into(), retry_after_s: None, cause: None }
+        Self { class: code.class(), code, message: message.into(), subject: subject.into(), retry_after_s: None, cause: Cause::default() }
     }
 
     pub fn caused_by(mut self, cause: impl Error + Send + Sync + 'static) -> Self {
-        self.cause = Some(Cause(Arc::new(cause)));
+        self.cause = Cause(Some(Arc::new(cause)));
         self
     }
 
