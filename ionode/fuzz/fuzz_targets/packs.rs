@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use stager_node::packs::format::{ask, said, Reader, Writer, ENTRIES_MAX};
+use stager_node::pack_format::{ask, said, Reader, Writer, ENTRIES_MAX};
 
 fuzz_target!(|bytes: &[u8]| {
     let whole = read(bytes, bytes.len().max(1));

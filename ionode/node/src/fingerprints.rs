@@ -5,32 +5,22 @@
 //! it.
 
 use std::collections::HashMap;
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use stager_core::error::{ApiError, Class, Code};
-use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
+use stager_core::replica::{Replica, ReplicaKey};
 
-use crate::failure::at;
-use crate::node::{Cause, Node};
-use crate::replicas::{self, blocking};
-use crate::scrub::now_s;
-use crate::store::tree::Manifest;
-use crate::store::{Place, Store};
+use crate::blocking::blocking;
+use crate::clock::now_s;
+use crate::context::{Cause, NodeContext};
+use crate::failure::disk;
+use crate::store::digest::{self, Digests, Reader};
+use crate::store::snapshot::{snapshot, Snapshot};
+use crate::store::{recovery, tree, Place};
 
 /// Read again before every job: costs less than the sandbox does.
 const READ_ALWAYS_BYTES_MAX: u64 = 256 << 10;
-
-/// What the file system says of the files of a replica, without reading them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
-    /// Inode, size, and when the content was changed, which whoever may write can set back.
-    pub content: String,
-    /// When the file was changed in any way, by the kernel: a new name, a lost one and new rights count, too.
-    pub changed: String,
-}
 
 struct Fingerprint {
     /// None: hashed before this incarnation, when nobody watched the files.
@@ -38,14 +28,18 @@ struct Fingerprint {
     hashed_at_s: u64,
 }
 
-#[derive(Default)]
 pub struct Fingerprints {
+    pub context: Arc<NodeContext>,
     known: Mutex<HashMap<ReplicaKey, Fingerprint>>,
     /// One reader at a time: the others of the same replica then find its fingerprint, and the disk has one stream.
     reading: Mutex<()>,
 }
 
 impl Fingerprints {
+    pub fn new(context: Arc<NodeContext>) -> Self {
+        Self { context, known: Mutex::default(), reading: Mutex::default() }
+    }
+
     fn known(&self) -> MutexGuard<'_, HashMap<ReplicaKey, Fingerprint>> {
         self.known.lock().expect("nobody panics here")
     }
@@ -54,7 +48,7 @@ impl Fingerprints {
     pub fn set(&self, key: &ReplicaKey, snapshot: Snapshot) {
         self.known().insert(key.clone(), Fingerprint { snapshot: Some(snapshot), hashed_at_s: now_s() });
     }
-    pub fn drop(&self, key: &ReplicaKey) {
+    pub fn forget(&self, key: &ReplicaKey) {
         self.known().remove(key);
     }
     fn holds(&self, key: &ReplicaKey, snapshot: &Snapshot) -> bool {
@@ -75,94 +69,108 @@ impl Fingerprints {
             known.entry(key).or_insert(Fingerprint { snapshot: None, hashed_at_s });
         }
     }
-}
 
-/// Of a replica's files; of one in the log, which write of it.
-pub fn snapshot(store: &Store, replica: &Replica) -> Result<Snapshot, ApiError> {
-    let key = replica.key();
-    if let Some(version) = store.version_in_log(&key)? {
-        return Ok(Snapshot { content: format!("log:{version}"), changed: String::new() });
+    /// Each of these can be read by a job. What cannot is quarantined, and told.
+    pub async fn require_sound(self: &Arc<Self>, cause: &Cause, keys: &[ReplicaKey]) -> Result<(), ApiError> {
+        let (worker, asked) = (self.clone(), keys.to_vec());
+        // One task for all: of many small files each would wait longer for a thread than for the disk.
+        let unsound = blocking(move || {
+            for key in asked {
+                let replica = worker.context.accounting().index.readable(&key)?.clone();
+                if !worker.is_sound(&replica)? {
+                    return Ok(Some(key));
+                }
+            }
+            Ok(None)
+        });
+        let Some(key) = unsound.await? else { return Ok(()) };
+        if self.context.accounting().index.readable(&key).is_ok() {
+            self.context.quarantine(cause, &key, "does not have the content it was committed with").await?;
+        }
+        let message = format!("replica {key} is damaged on the node's disk; no job has read it, it is made again");
+        Err(ApiError::new(Code::ChecksumMismatch, &key.file_id, message))
     }
-    let top = store.data_path(&key);
-    if replica.kind == ReplicaKind::File {
-        return one(&top);
+
+    fn is_sound(&self, replica: &Replica) -> Result<bool, ApiError> {
+        let key = replica.key();
+        if self.context.store.version_in_log(&key)?.is_some() {
+            return self.in_log_is_sound(replica);
+        }
+        if !self.is_there(replica)? {
+            return Ok(false);
+        }
+        let is_unchanged = || Ok::<bool, ApiError>(self.holds(&key, &snapshot(&self.context.store, replica)?));
+        if replica.size_bytes > READ_ALWAYS_BYTES_MAX && is_unchanged()? {
+            return Ok(true);
+        }
+        let _locked = self.reading.lock().expect("nobody panics here");
+        if replica.size_bytes > READ_ALWAYS_BYTES_MAX && is_unchanged()? {
+            return Ok(true);
+        }
+        self.matches_now(replica)
     }
-    let members = Manifest::read(&store.manifest_path(&key))?.members;
-    let snapshots = members.iter().map(|member| one(&top.join(&member.path)));
-    Ok(Snapshot::of_tree(&snapshots.collect::<Result<Vec<Snapshot>, _>>()?))
-}
 
-fn one(path: &Path) -> Result<Snapshot, ApiError> {
-    Ok(Snapshot::of_file(&path.symlink_metadata().map_err(at("stat of", path))?))
-}
-
-impl Snapshot {
-    pub fn of_file(found: &Metadata) -> Self {
-        Self {
-            content: format!("{}:{}:{}.{:09};", found.ino(), found.size(), found.mtime(), found.mtime_nsec()),
-            changed: format!("{}.{:09};", found.ctime(), found.ctime_nsec()),
+    /// The log compares its own checksum at every reading: the one that copies it for the job compares it once more.
+    fn in_log_is_sound(&self, replica: &Replica) -> Result<bool, ApiError> {
+        match self.context.store.content(replica) {
+            Ok(Place::InLog(content)) => Ok(content.len() as u64 == replica.size_bytes),
+            Ok(_) => self.is_there(replica),
+            Err(error) if error.class == Class::Corrupt => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
-    /// `members`: in the manifest's order.
-    pub fn of_tree(members: &[Snapshot]) -> Self {
-        let together = |part: &dyn Fn(&Snapshot) -> &str| {
-            let mut hasher = blake3::Hasher::new();
-            for member in members {
-                hasher.update(part(member).as_bytes());
-            }
-            hasher.finalize().to_hex().to_string()
+    /// Reads all of it; a mismatch quarantines.
+    pub async fn verify(self: &Arc<Self>, cause: &Cause, key: &ReplicaKey) -> Result<bool, ApiError> {
+        let replica = self.context.replica(key)?;
+        let worker = self.clone();
+        let subject = replica.clone();
+        let matches = blocking(move || worker.matches_now(&subject)).await?;
+        if !matches && self.context.accounting().index.readable(key).is_ok() {
+            self.context.quarantine(cause, key, "does not have the content it was committed with").await?;
+        }
+        Ok(matches)
+    }
+
+    /// Reads all of it; what is right gets a fingerprint.
+    pub fn matches_now(&self, replica: &Replica) -> Result<bool, ApiError> {
+        self.matches_by(replica, &mut |file, path| digest::of_file(file, path, false))
+    }
+
+    /// As `matches_now`, each file read by `digests`.
+    pub fn matches_by(&self, replica: &Replica, digests: &mut Reader<'_>) -> Result<bool, ApiError> {
+        let key = replica.key();
+        let snapshot = snapshot(&self.context.store, replica);
+        let found = match digests_now(&self.context, replica, digests) {
+            Ok(found) => found,
+            Err(error) if error.class == Class::Corrupt => None,
+            Err(error) => return Err(error),
         };
-        Self { content: together(&|one| &one.content), changed: together(&|one| &one.changed) }
-    }
-}
-
-/// Each of these can be read by a job. What cannot is quarantined, and told.
-pub async fn require_sound(node: &Arc<Node>, cause: &Cause, keys: &[ReplicaKey]) -> Result<(), ApiError> {
-    let (worker, asked) = (node.clone(), keys.to_vec());
-    // One task for all: of many small files each would wait longer for a thread than for the disk.
-    let unsound = blocking(move || {
-        for key in asked {
-            let replica = worker.accounting().index.readable(&key)?.clone();
-            if !is_sound(&worker, &replica)? {
-                return Ok(Some(key));
-            }
+        let matches = found.is_some_and(|found| {
+            (found.size_bytes, &found.blake3, &found.crc64nvme) == (replica.size_bytes, &replica.blake3, &replica.crc64nvme)
+        });
+        match snapshot {
+            Ok(snapshot) if matches => self.set(&key, snapshot),
+            _ => self.forget(&key),
         }
-        Ok(None)
-    });
-    let Some(key) = unsound.await? else { return Ok(()) };
-    if node.accounting().index.readable(&key).is_ok() {
-        node.quarantine(cause, &key, "does not have the content it was committed with").await?;
+        Ok(matches)
     }
-    let message = format!("replica {key} is damaged on the node's disk; no job has read it, it is made again");
-    Err(ApiError::new(Code::ChecksumMismatch, &key.file_id, message))
+
+    /// By size where its content lies in files; what lies in the log is looked at by reading it.
+    pub fn is_there(&self, replica: &Replica) -> Result<bool, ApiError> {
+        Ok(self.context.store.version_in_log(&replica.key())?.is_some() || recovery::is_there(self.context.store.root(), replica))
+    }
 }
 
-fn is_sound(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
-    let key = replica.key();
-    if node.store.version_in_log(&key)?.is_some() {
-        return in_log_is_sound(node, replica);
-    }
-    if !replicas::is_there(node, replica)? {
-        return Ok(false);
-    }
-    let is_unchanged = |node: &Node| Ok::<bool, ApiError>(node.fingerprints.holds(&key, &snapshot(&node.store, replica)?));
-    if replica.size_bytes > READ_ALWAYS_BYTES_MAX && is_unchanged(node)? {
-        return Ok(true);
-    }
-    let _locked = node.fingerprints.reading.lock().expect("nobody panics here");
-    if replica.size_bytes > READ_ALWAYS_BYTES_MAX && is_unchanged(node)? {
-        return Ok(true);
-    }
-    replicas::matches_now(node, replica)
-}
-
-/// The log compares its own checksum at every reading: the one that copies it for the job compares it once more.
-fn in_log_is_sound(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
-    match node.store.content(replica) {
-        Ok(Place::InLog(content)) => Ok(content.len() as u64 == replica.size_bytes),
-        Ok(_) => replicas::is_there(node, replica),
-        Err(error) if error.class == Class::Corrupt => Ok(false),
-        Err(error) => Err(error),
+/// Of the content as it is now; `None` where a file of it is missing.
+fn digests_now(context: &NodeContext, replica: &Replica, digests: &mut Reader<'_>) -> Result<Option<Digests>, ApiError> {
+    match context.store.content(replica)? {
+        Place::InLog(bytes) => Ok(Some(digest::of_bytes(&bytes, false))),
+        Place::File(path) => match File::open(&path) {
+            Ok(file) => digests(&file, &path).map(Some),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(disk("opening", &path, &error)),
+        },
+        Place::Tree { top, manifest } => tree::verify(&top, &manifest, digests),
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use stager_store::Health;
 
-use crate::node::Node;
+use crate::context::NodeContext;
 
 pub const DISK_FULL: &str = "disk_full";
 pub const DRAINING: &str = "draining";
@@ -17,10 +17,11 @@ pub const REASONS: [&str; 3] = [DISK_FULL, DRAINING, LOG_FAILING];
 const DISK_FREE_BYTES_MIN: u64 = 16 << 20;
 
 /// Empty: ready.
-pub fn unready(node: &Node) -> Vec<&'static str> {
-    let full = disk_available_bytes(node.store.root()).is_some_and(|available| available < DISK_FREE_BYTES_MIN);
-    let log = node.store.log.health();
-    let held = [(DISK_FULL, full || log == Health::Full), (DRAINING, node.is_draining()), (LOG_FAILING, matches!(log, Health::Failing(_)))];
+pub fn unready(context: &NodeContext) -> Vec<&'static str> {
+    let full = disk_available_bytes(context.store.root()).is_some_and(|available| available < DISK_FREE_BYTES_MIN);
+    let log = context.store.log.health();
+    let held =
+        [(DISK_FULL, full || log == Health::Full), (DRAINING, context.is_draining()), (LOG_FAILING, matches!(log, Health::Failing(_)))];
     held.into_iter().filter(|(_, holds)| *holds).map(|(reason, _)| reason).collect()
 }
 

@@ -6,123 +6,60 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use nix::sys::memfd::{memfd_create, MFdFlags};
-use stager_core::error::{ApiError, Class, Code};
+use stager_core::error::{ApiError, Code};
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_core::stripes::Layout;
 
 use tracing::Instrument;
 
+use crate::blocking::blocking;
+use crate::context::{Cause, NodeContext};
 use crate::failure::{at, bad_request};
+use crate::fingerprints::Fingerprints;
 use crate::in_flight::InFlightReplica;
-use crate::node::{Cause, Node};
-use crate::store::digest::Digests;
-use crate::store::{digest, tree, Place, Store};
+use crate::store::{tree, Place, Store};
 use crate::wire::{Fact, SourceAnswer};
 
-pub fn get(node: &Node, key: &ReplicaKey) -> Result<Replica, ApiError> {
-    node.accounting().index.replica(key).cloned().ok_or_else(|| unknown(key))
-}
-
-fn unknown(key: &ReplicaKey) -> ApiError {
-    ApiError::new(Code::ReplicaUnknown, &key.file_id, format!("there is no replica {key} on this node; fetch or copy it first"))
-}
-
 /// Returns when the replica is out of sight; its event follows when it is gone.
-pub fn delete(node: &Arc<Node>, cause: Cause, key: ReplicaKey) -> Result<(), ApiError> {
-    if !node.accounting().index.begin_delete(&key)? {
+pub fn delete(fingerprints: &Arc<Fingerprints>, cause: Cause, key: ReplicaKey) -> Result<(), ApiError> {
+    if !fingerprints.context.accounting().index.begin_delete(&key)? {
         return Ok(());
     }
-    let node = node.clone();
+    let fingerprints = fingerprints.clone();
     let finishing = async move {
-        if let Err(error) = finish_delete(&node, &cause, &key).await {
+        if let Err(error) = finish_delete(&fingerprints, &cause, &key).await {
             tracing::error!(replica = %key, %error, "a delete could not be finished; the replica stays");
-            node.accounting().index.abandon_delete(&key);
+            fingerprints.context.accounting().index.abandon_delete(&key);
         }
     };
     tokio::spawn(finishing.in_current_span());
     Ok(())
 }
 
-async fn finish_delete(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Result<(), ApiError> {
+async fn finish_delete(fingerprints: &Arc<Fingerprints>, cause: &Cause, key: &ReplicaKey) -> Result<(), ApiError> {
+    let context = &fingerprints.context;
     let record = Record::Delete { key: key.clone() };
-    node.store.write(vec![record.clone()], Vec::new()).await?;
-    let (worker, gone) = (node.clone(), key.clone());
+    context.store.write(vec![record.clone()], Vec::new()).await?;
+    let (worker, gone) = (context.clone(), key.clone());
     let removed = blocking(move || worker.store.remove_bytes(&gone)).await;
     if let Err(error) = removed {
         tracing::warn!(replica = %key, %error, "deleted bytes could not all be removed; a restart removes them");
     }
-    node.accounting().index.apply(&record);
-    node.fingerprints.drop(key);
-    node.emit(cause, Fact::ReplicaDeleted(key.clone()));
+    context.accounting().index.apply(&record);
+    fingerprints.forget(key);
+    context.emit(cause, Fact::ReplicaDeleted(key.clone()));
     Ok(())
 }
 
-/// Reads all of it; a mismatch quarantines.
-pub async fn verify(node: &Arc<Node>, cause: &Cause, key: &ReplicaKey) -> Result<bool, ApiError> {
-    let replica = get(node, key)?;
-    let worker = node.clone();
-    let subject = replica.clone();
-    let matches = blocking(move || matches_now(&worker, &subject)).await?;
-    if !matches && node.accounting().index.readable(key).is_ok() {
-        node.quarantine(cause, key, "does not have the content it was committed with").await?;
-    }
-    Ok(matches)
-}
-
-/// Reads all of it; what is right gets a fingerprint.
-pub fn matches_now(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
-    matches_by(node, replica, &mut |file, path| digest::of_file(file, path, false))
-}
-
-/// As `matches_now`, each file read by `digests`.
-pub fn matches_by(node: &Node, replica: &Replica, digests: &mut Reader<'_>) -> Result<bool, ApiError> {
-    let key = replica.key();
-    let snapshot = crate::fingerprints::snapshot(&node.store, replica);
-    let found = match digests_now(node, replica, digests) {
-        Ok(found) => found,
-        Err(error) if error.class == Class::Corrupt => None,
-        Err(error) => return Err(error),
-    };
-    let matches = found.is_some_and(|found| {
-        (found.size_bytes, &found.blake3, &found.crc64nvme) == (replica.size_bytes, &replica.blake3, &replica.crc64nvme)
-    });
-    match snapshot {
-        Ok(snapshot) if matches => node.fingerprints.set(&key, snapshot),
-        _ => node.fingerprints.drop(&key),
-    }
-    Ok(matches)
-}
-
-/// By size where its content lies in files; what lies in the log is looked at by reading it.
-pub fn is_there(node: &Node, replica: &Replica) -> Result<bool, ApiError> {
-    Ok(node.store.version_in_log(&replica.key())?.is_some() || crate::store::recovery::is_there(node.store.root(), replica))
-}
-
-/// How a file's content is read to be hashed.
-pub type Reader<'a> = dyn FnMut(&File, &Path) -> Result<Digests, ApiError> + 'a;
-
-/// Of the content as it is now; `None` where a file of it is missing.
-fn digests_now(node: &Node, replica: &Replica, digests: &mut Reader<'_>) -> Result<Option<Digests>, ApiError> {
-    match node.store.content(replica)? {
-        Place::InLog(bytes) => Ok(Some(digest::of_bytes(&bytes, false))),
-        Place::File(path) => match File::open(&path) {
-            Ok(file) => digests(&file, &path).map(Some),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(crate::failure::disk("opening", &path, &error)),
-        },
-        Place::Tree { top, manifest } => tree::verify(&top, &manifest, digests),
-    }
-}
-
 /// What a peer asks before it copies. Of a replica that is being made: once it was checked, or without its BLAKE3 after `wait`.
-pub async fn source(node: &Node, key: &ReplicaKey, wait: Duration) -> Result<SourceAnswer, ApiError> {
+pub async fn source(context: &NodeContext, key: &ReplicaKey, wait: Duration) -> Result<SourceAnswer, ApiError> {
     let answer = |replica: Replica| SourceAnswer {
         kind: replica.kind,
         size_bytes: replica.stripes.map_or(replica.size_bytes, |layout| layout.file_bytes),
@@ -133,8 +70,8 @@ pub async fn source(node: &Node, key: &ReplicaKey, wait: Duration) -> Result<Sou
         stripes: replica.stripes,
     };
     let in_flight = {
-        let accounting = node.accounting();
-        match (accounting.index.readable(key), node.in_flight.get(key)) {
+        let accounting = context.accounting();
+        match (accounting.index.readable(key), context.in_flight.get(key)) {
             (Err(error), Some(in_flight)) if error.code == Code::ReplicaUnknown => in_flight,
             (here, _) => return here.cloned().map(answer),
         }
@@ -168,23 +105,23 @@ pub fn whole(replica: Replica) -> Result<Replica, ApiError> {
     Err(ApiError::new(Code::StripeNotHere, &key.file_id, message))
 }
 
-/// The open file of a replica or of one member. Content that lies in the log comes in a file in memory.
 /// All of a small file and its crc64nvme as it was committed; `None` where that takes more than a look.
-pub fn at_hand(node: &Node, key: &ReplicaKey) -> Option<(Bytes, String)> {
+pub fn at_hand(context: &NodeContext, key: &ReplicaKey) -> Option<(Bytes, String)> {
     let committed = {
-        let accounting = node.accounting();
+        let accounting = context.accounting();
         let replica = accounting.index.readable(key).ok()?;
-        let small = replica.kind == ReplicaKind::File && replica.stripes.is_none() && replica.size_bytes <= node.store.inline_bytes_max;
+        let small = replica.kind == ReplicaKind::File && replica.stripes.is_none() && replica.size_bytes <= context.store.inline_bytes_max;
         small.then(|| replica.crc64nvme.clone())?
     };
     // What is wrong with it is told by who looks closer.
-    Some((node.store.content_at_hand(key).ok()??, committed))
+    Some((context.store.content_at_hand(key).ok()??, committed))
 }
 
-pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Result<Content, ApiError> {
+/// The open file of a replica or of one member. Content that lies in the log comes in a file in memory.
+pub fn open_content(context: &NodeContext, key: &ReplicaKey, member: Option<&str>) -> Result<Content, ApiError> {
     let here = {
-        let accounting = node.accounting();
-        match (accounting.index.readable(key).cloned(), node.in_flight.get(key)) {
+        let accounting = context.accounting();
+        match (accounting.index.readable(key).cloned(), context.in_flight.get(key)) {
             (Err(error), Some(in_flight)) if error.code == Code::ReplicaUnknown && member.is_none() => Err(in_flight),
             (here, _) => Ok(here?),
         }
@@ -193,11 +130,11 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
         Ok(replica) => replica,
         Err(in_flight) => {
             let (file, path, size_bytes, stripes) =
-                (in_flight.file.clone(), node.store.partial_path(key), in_flight.size_bytes, in_flight.stripes);
+                (in_flight.file.clone(), context.store.partial_path(key), in_flight.size_bytes, in_flight.stripes);
             return Ok(Content { file, path, size_bytes, crc64nvme: None, in_flight: Some(in_flight), stripes });
         }
     };
-    let (path, size_bytes, crc64nvme) = match (node.store.content(&replica)?, member) {
+    let (path, size_bytes, crc64nvme) = match (context.store.content(&replica)?, member) {
         (Place::InLog(bytes), None) => {
             let (file, path) = in_memory(&replica, &bytes)?;
             let (size_bytes, crc64nvme) = (replica.size_bytes, Some(replica.crc64nvme));
@@ -225,14 +162,14 @@ pub fn open_content(node: &Node, key: &ReplicaKey, member: Option<&str>) -> Resu
     Ok(Content { file: Arc::new(file), path, size_bytes, crc64nvme, in_flight: None, stripes: replica.stripes })
 }
 
-pub fn read_manifest(node: &Node, key: &ReplicaKey) -> Result<Vec<u8>, ApiError> {
+pub fn read_manifest(context: &NodeContext, key: &ReplicaKey) -> Result<Vec<u8>, ApiError> {
     // What was checked has its manifest, also in the moment before it is committed.
-    let made = node.in_flight.get(key).is_some_and(|in_flight| in_flight.stripes.is_some() && in_flight.is_checked());
-    let replica = if made { None } else { Some(node.accounting().index.readable(key)?.clone()) };
+    let made = context.in_flight.get(key).is_some_and(|in_flight| in_flight.stripes.is_some() && in_flight.is_checked());
+    let replica = if made { None } else { Some(context.accounting().index.readable(key)?.clone()) };
     if replica.is_some_and(|replica| replica.kind == ReplicaKind::File && replica.stripes.is_none()) {
         return Err(bad_request(&key.file_id, format!("replica {key} is a file and has no manifest")));
     }
-    let path = node.store.manifest_path(key);
+    let path = context.store.manifest_path(key);
     std::fs::read(&path).map_err(at("reading", &path))
 }
 
@@ -253,13 +190,4 @@ pub fn in_memory(replica: &Replica, content: &[u8]) -> Result<(File, PathBuf), A
     file.write_all(content).map_err(at("writing in memory", &path))?;
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
     Ok((file, path))
-}
-
-/// Disk work off the runtime's threads. A panic there is a bug and comes back as one.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
-    let span = tracing::Span::current();
-    match tokio::task::spawn_blocking(move || span.in_scope(work)).await {
-        Ok(outcome) => outcome,
-        Err(error) => Err(ApiError::new(Code::IoError, "node", format!("a disk task of the node ended early ({error}); look at its log"))),
-    }
 }

@@ -67,7 +67,7 @@ pub struct Started {
 impl Checked {
     /// Listens; answers until the node ends.
     pub async fn start(self, node: &Arc<Node>) -> Result<Started, ApiError> {
-        let store = &node.store;
+        let store = &node.context.store;
         let options = Options { share_bytes: self.share_bytes, fsync: store.durability.0, inline_bytes_max: INLINE_BYTES_MAX };
         let objects = Objects::open(store.log.clone(), store.root(), options)?;
         sweep(objects.clone())?;
@@ -77,8 +77,8 @@ impl Checked {
         // Set once: a node starts one endpoint.
         let _ = node.objects.set(objects.clone());
         tracing::info!(s3 = &address, share_bytes = self.share_bytes, used_bytes = objects.used_bytes(), "the S3 endpoint listens");
-        let (held, shutdown) = (node.clone(), node.shutdown.clone());
-        let guard = Arc::new(move || (!held.is_draining()).then(|| Box::new(held.open_call(true)) as Guard));
+        let (held, shutdown) = (node.clone(), node.context.shutdown.clone());
+        let guard = Arc::new(move || (!held.context.is_draining()).then(|| Box::new(held.calls.open(true)) as Guard));
         let place = S3Place { address, share_bytes: self.share_bytes };
         let ended = tokio::spawn(stager_s3::serve(EndpointSettings { objects, credentials: self.credentials, guard }, listener, shutdown));
         Ok(Started { place, ended })

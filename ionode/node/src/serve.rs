@@ -6,23 +6,32 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use stager_core::error::ApiError;
 use stager_core::ids::check_id;
+use stager_mounts::{Mounts, Timing};
 use tokio::net::{TcpListener, UnixListener};
 
+use crate::attempts::Attempts;
+use crate::context::NodeContext;
 use crate::failure::{at, bad_request};
-use crate::node::{Node, API};
+use crate::fingerprints::Fingerprints;
+use crate::node::Node;
+use crate::packs::Packs;
+use crate::peers::Peers;
 use crate::s3::{self, S3Options};
+use crate::sandbox::copy::can_reflink;
 use crate::scrub::{Manner, Scrubber};
 use crate::store::durability::Durability;
+use crate::store::files::write_whole;
 use crate::store::recovery::{self, Unopened};
 use crate::store::StoreSettings;
-use crate::wire::{Rendezvous, S3Place};
-use crate::{attempts, http, logging, scrub, shutdown};
+use crate::transfers::Transfers;
+use crate::wire::{Rendezvous, S3Place, API};
+use crate::{http, logging, scrub, shutdown};
 
 pub const EXIT_LOCKED: i32 = 3;
 const EXIT_FAULT: i32 = 1;
@@ -118,8 +127,8 @@ fn start(options: ServeOptions) -> Result<(), Unopened> {
     let settings = StoreSettings { durability: Durability(options.fsync == Switch::On), inline_bytes_max: options.inline_bytes_max };
     let opened = recovery::open(&options.store, options.capacity, settings)?;
     withdraw(&opened.store.rendezvous_path())?;
-    let node = Arc::new(Node::new(options.node_id.clone(), opened, can_link()));
-    attempts::adopt(&node)?;
+    let node = Arc::new(compose(NodeContext::new(options.node_id.clone(), opened)));
+    node.attempts.adopt()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .enable_all()
@@ -128,6 +137,31 @@ fn start(options: ServeOptions) -> Result<(), Unopened> {
     runtime.block_on(serve(node, &options, s3))?;
     runtime.shutdown_timeout(Duration::from_secs(5));
     Ok(())
+}
+
+/// Each subsystem with what it works with, the lower ones first.
+fn compose(context: NodeContext) -> Node {
+    let context = Arc::new(context);
+    let root = context.store.root();
+    let mounts = Arc::new(Mounts::new(&root.join("mounts"), Timing::default()));
+    let peers = Arc::new(Peers::default());
+    let fingerprints = Arc::new(Fingerprints::new(context.clone()));
+    let transfers = Arc::new(Transfers::new(context.clone(), fingerprints.clone(), peers.clone()));
+    let packs = Arc::new(Packs::new(context.clone(), fingerprints.clone(), peers.clone(), transfers.clone()));
+    let attempts = Arc::new(Attempts::new(context.clone(), fingerprints.clone(), transfers.clone(), packs.clone(), mounts.clone()));
+    Node {
+        can_link: can_link(),
+        can_reflink: can_reflink(root),
+        calls: Arc::default(),
+        objects: OnceLock::new(),
+        context,
+        peers,
+        fingerprints,
+        transfers,
+        packs,
+        mounts,
+        attempts,
+    }
 }
 
 fn check_addresses(options: &ServeOptions) -> Result<(), ApiError> {
@@ -191,7 +225,13 @@ async fn serve(node: Arc<Node>, options: &ServeOptions, s3: Option<s3::Checked>)
     };
     announce(&node, &options.socket, tcp_address.clone(), s3.as_ref().map(|s3| s3.place.clone()))?;
     let socket_path = options.socket.display().to_string();
-    tracing::info!(node_id = node.node_id, incarnation = node.incarnation, socket = socket_path, tcp = tcp_address, "the node listens");
+    tracing::info!(
+        node_id = node.context.node_id,
+        incarnation = node.context.incarnation,
+        socket = socket_path,
+        tcp = tcp_address,
+        "the node listens"
+    );
     tokio::spawn(logging::tell_left_out());
     tokio::spawn(shutdown::watch_signals(node.clone(), Duration::from_secs(options.drain_s)));
     tokio::spawn(shutdown::watch_store(node.clone()));
@@ -203,7 +243,7 @@ async fn serve(node: Arc<Node>, options: &ServeOptions, s3: Option<s3::Checked>)
     if let Some(s3) = s3 {
         let _ = s3.ended.await;
     }
-    for path in [node.store.rendezvous_path(), options.socket.clone()] {
+    for path in [node.context.store.rendezvous_path(), options.socket.clone()] {
         if let Err(error) = std::fs::remove_file(&path) {
             tracing::warn!(path = %path.display(), %error, "could not be removed at the end");
         }
@@ -219,7 +259,7 @@ async fn serve(node: Arc<Node>, options: &ServeOptions, s3: Option<s3::Checked>)
     if let Some(scrubber) = scrubber {
         scrubber.join().await;
     }
-    tracing::info!(node_id = node.node_id, "the node has ended");
+    tracing::info!(node_id = node.context.node_id, "the node has ended");
     Ok(())
 }
 
@@ -227,7 +267,9 @@ fn scrubber(node: &Arc<Node>, options: &ServeOptions) -> Result<Option<Scrubber>
     let manner = Manner { bytes_per_s: options.scrub_bytes_per_s, every_s: options.scrub_every_s };
     match manner.bytes_per_s {
         0 => Ok(None),
-        _ => scrub::start(node.clone(), manner).map(Some).map_err(at("starting the scrubber of", node.store.root())),
+        _ => scrub::start(node.transfers.clone(), node.objects.get().cloned(), manner)
+            .map(Some)
+            .map_err(at("starting the scrubber of", node.context.store.root())),
     }
 }
 
@@ -255,23 +297,23 @@ fn withdraw(rendezvous: &Path) -> Result<(), ApiError> {
 fn announce(node: &Node, socket: &Path, tcp: Option<String>, s3: Option<S3Place>) -> Result<(), ApiError> {
     let rendezvous = Rendezvous {
         api: API,
-        node_id: node.node_id.clone(),
-        incarnation: node.incarnation.clone(),
+        node_id: node.context.node_id.clone(),
+        incarnation: node.context.incarnation.clone(),
         pid: std::process::id(),
         socket: std::path::absolute(socket).map_err(at("looking for", socket))?.display().to_string(),
         tcp,
-        token_file: node.store.token_path().display().to_string(),
+        token_file: node.context.store.token_path().display().to_string(),
         s3,
     };
     let bytes = serde_json::to_vec(&rendezvous).expect("a rendezvous is plain values");
-    recovery::write_whole(&node.store.rendezvous_path(), &bytes, Durability(false))
+    write_whole(&node.context.store.rendezvous_path(), &bytes, Durability(false))
 }
 
 async fn watch_idleness(node: Arc<Node>, idle: Duration) {
     let mut ticks = tokio::time::interval(Duration::from_secs(1).min(idle.max(Duration::from_millis(100))));
     loop {
         ticks.tick().await;
-        if node.quiet_for() >= idle && node.transfers.is_idle() {
+        if node.calls.quiet_for() >= idle && node.transfers.is_idle() {
             tracing::info!(idle_s = idle.as_secs(), "nobody called for long enough; the node ends itself");
             return shutdown::shut_down(node, Duration::ZERO);
         }

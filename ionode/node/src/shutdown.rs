@@ -32,7 +32,7 @@ pub async fn watch_signals(node: Arc<Node>, drain: Duration) {
         };
         if asked {
             tracing::warn!(signal = number, "a second signal: the node ends at once; transfers resume from their checkpoints");
-            let _ = std::fs::remove_file(node.store.rendezvous_path());
+            let _ = std::fs::remove_file(node.context.store.rendezvous_path());
             std::process::exit(EXIT_BY_SIGNAL + number);
         }
         asked = true;
@@ -43,18 +43,18 @@ pub async fn watch_signals(node: Arc<Node>, drain: Duration) {
 
 /// Whoever removes the store under its node leaves it nothing to keep anything in: it ends, whatever runs.
 pub async fn watch_store(node: Arc<Node>) {
-    let held = lock_file(node.store.root());
+    let held = lock_file(node.context.store.root());
     loop {
-        match (lock_file(node.store.root()), &held) {
+        match (lock_file(node.context.store.root()), &held) {
             (Ok(found), Ok(held)) if found != *held => break,
             (Err(error), Ok(_)) if error.kind() == ErrorKind::NotFound => break,
             // A disk or a mount that does not answer just now: nothing is known to be gone.
-            (Err(error), _) => tracing::warn!(%error, store = %node.store.root().display(), "the store cannot be looked at"),
+            (Err(error), _) => tracing::warn!(%error, store = %node.context.store.root().display(), "the store cannot be looked at"),
             _ => {}
         }
         tokio::time::sleep(STORE_LOOK_EVERY).await;
     }
-    tracing::error!(store = %node.store.root().display(), "the store was removed or replaced while this node served it: the node ends");
+    tracing::error!(store = %node.context.store.root().display(), "the store was removed or replaced while this node served it: the node ends");
     shut_down(node, Duration::ZERO);
     tokio::time::sleep(GONE_WITHIN).await;
     std::process::exit(EXIT_GONE);
@@ -67,17 +67,17 @@ fn lock_file(root: &Path) -> std::io::Result<(u64, u64)> {
 
 /// Takes no new work from now on; ends when nothing runs any more or `drain` is over. What waits is handed back at once.
 pub fn shut_down(node: Arc<Node>, drain: Duration) {
-    node.start_draining();
-    transfers::hand_back_waiting(&node);
+    node.context.start_draining();
+    transfers::hand_back_waiting(&node.transfers);
     tokio::spawn(async move {
         let idle = async {
-            while !node.transfers.is_idle() || node.is_working() {
+            while !node.transfers.is_idle() || node.calls.any_works() {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         };
         if tokio::time::timeout(drain, idle).await.is_err() && !drain.is_zero() {
             tracing::warn!(drain_s = drain.as_secs_f64(), "not everything ended in time; the rest is cut off and can be resumed");
         }
-        node.shutdown.cancel();
+        node.context.shutdown.cancel();
     });
 }

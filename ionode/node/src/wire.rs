@@ -18,6 +18,8 @@ pub use asked::*;
 pub use at_origins::*;
 pub use copies::*;
 
+pub const API: u32 = 1;
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
     pub api: u32,

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{json, Value};
 use stager_core::error::{ApiError, Code};
 use stager_core::replica::{ReplicaKey, ReplicaKind, ReplicaState};
-use stager_node::packs::format::{ask, said, About, Ask, Reader, Said, Writer};
+use stager_node::pack_format::{ask, said, About, Ask, Reader, Said, Writer};
 use stager_node::wire::NotHeld;
 
 fn hex(bytes: &[u8]) -> String {

@@ -8,7 +8,7 @@ use packing::*;
 use serde_json::{json, Value};
 use stager_core::replica::ReplicaState;
 use stager_node::blocks;
-use stager_node::packs::format::{Ask, Said, CONTENT_BYTES_MAX, ENTRIES_MAX, PACK_BYTES_MAX};
+use stager_node::pack_format::{Ask, Said, CONTENT_BYTES_MAX, ENTRIES_MAX, PACK_BYTES_MAX};
 
 const CAPACITY_BYTES: u64 = 1 << 30;
 

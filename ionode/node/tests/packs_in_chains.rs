@@ -11,7 +11,7 @@ use cluster::*;
 use host::*;
 use packing::*;
 use serde_json::{json, Value};
-use stager_node::packs::format::{Ask, Said};
+use stager_node::pack_format::{Ask, Said};
 use stager_node::wire::NotHeld;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];

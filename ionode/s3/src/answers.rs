@@ -13,7 +13,7 @@ use s3s::{Body, S3Error};
 use stager_objects::Object;
 
 use crate::attributes::timestamp;
-use crate::lists::writable;
+use crate::xml::writable;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");

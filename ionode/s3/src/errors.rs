@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use s3s::{S3Error, S3ErrorCode};
 use stager_core::error::{ApiError, Class, Code};
 
-use crate::lists::writable;
+use crate::xml::writable;
 
 pub fn to_s3(error: ApiError) -> S3Error {
     let (code, status) = match error.code {

@@ -24,6 +24,7 @@ mod signed;
 mod tags;
 mod uploads;
 mod writes;
+mod xml;
 
 use s3s::S3Result;
 use stager_objects::{BucketName, Name, Objects, Owner};

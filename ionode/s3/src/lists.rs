@@ -16,6 +16,7 @@ use crate::attributes::timestamp;
 use crate::checksums::{kind, name};
 use crate::errors::to_s3;
 use crate::reads::etag;
+use crate::xml::is_writable;
 use crate::Face;
 
 const PAGE_MAX: i32 = 1000;
@@ -42,21 +43,6 @@ pub fn page(asked: Option<i32>) -> S3Result<i32> {
         Some(..=-1) => Err(s3_error!(InvalidArgument, "a page cannot have less than no entries")),
         asked => Ok(asked.unwrap_or(PAGE_MAX).min(PAGE_MAX)),
     }
-}
-
-fn is_in_xml(letter: char) -> bool {
-    // A carriage return is read back as a line feed.
-    !matches!(letter, '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}')
-}
-
-/// Whether XML can say it as it is.
-pub fn is_writable(name: &str) -> bool {
-    name.chars().all(is_in_xml)
-}
-
-/// For messages.
-pub fn writable(text: &str) -> String {
-    text.chars().map(|letter| if is_in_xml(letter) { letter } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
 /// How names go into an answer.

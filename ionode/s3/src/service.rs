@@ -12,7 +12,8 @@ use crate::conditions::outcome;
 use crate::credentials::Credentials;
 use crate::errors::to_s3;
 use crate::reads::check_version;
-use crate::{documents, lists, tags, Face};
+use crate::xml::is_writable;
+use crate::{documents, tags, Face};
 
 const DELETES_MAX: usize = 1000;
 
@@ -133,7 +134,7 @@ impl S3 for Door {
             return Err(s3_error!(NotImplemented, "deletes of many objects have no conditions here"));
         }
         delete.objects.iter().try_for_each(|object| check_version(object.version_id.as_deref()))?;
-        if delete.quiet != Some(true) && !delete.objects.iter().all(|object| lists::is_writable(&object.key)) {
+        if delete.quiet != Some(true) && !delete.objects.iter().all(|object| is_writable(&object.key)) {
             let message = "XML cannot say all of these names in the answer; nothing was deleted, ask quietly or delete them one by one";
             return Err(s3_error!(InvalidRequest, "{message}"));
         }

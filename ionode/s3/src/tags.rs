@@ -6,6 +6,8 @@ use s3s::dto::{Tag, TagSet};
 use s3s::{s3_error, S3Result};
 use stager_objects::Tags;
 
+use crate::xml::is_writable;
+
 const TAGS_MAX: usize = 10;
 const NAME_CHARACTERS_MAX: usize = 128;
 const VALUE_CHARACTERS_MAX: usize = 256;
@@ -17,7 +19,7 @@ fn checked(mut tags: Tags) -> S3Result<Tags> {
     let fits = |(name, value): &(String, String)| {
         (1..=NAME_CHARACTERS_MAX).contains(&name.chars().count()) && value.chars().count() <= VALUE_CHARACTERS_MAX
     };
-    let in_xml = |(name, value): &(String, String)| crate::lists::is_writable(name) && crate::lists::is_writable(value);
+    let in_xml = |(name, value): &(String, String)| is_writable(name) && is_writable(value);
     if !tags.iter().all(|tag| fits(tag) && in_xml(tag)) {
         let (name, value) = (NAME_CHARACTERS_MAX, VALUE_CHARACTERS_MAX);
         return Err(s3_error!(

@@ -14,9 +14,10 @@ use crate::attributes::timestamp;
 use crate::checksums::{self, kind, set_checksum, Fields, Given};
 use crate::conditions::{of_write, outcome};
 use crate::errors::to_s3;
-use crate::lists::{is_writable, owner, page, Names};
+use crate::lists::{owner, page, Names};
 use crate::reads::etag;
 use crate::writes::{announced_bytes, check_key, decoded_bytes, take_in};
+use crate::xml::is_writable;
 use crate::{attributes, documents, tags, Face};
 
 pub fn upload_id(text: &str) -> S3Result<UploadId> {

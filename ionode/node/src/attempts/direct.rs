@@ -10,7 +10,7 @@ use stager_core::ids::{check_id, check_relative_path};
 use stager_mounts::State;
 use stager_origins::EntryKind;
 
-use crate::node::Node;
+use super::table::Attempts;
 use crate::wire::{DirectInput, DirectSeen, DirectState, MountOrder};
 
 pub fn check(inputs: &[DirectInput]) -> Result<(), ApiError> {
@@ -22,10 +22,10 @@ pub fn check(inputs: &[DirectInput]) -> Result<(), ApiError> {
 }
 
 /// All are there, as they are meant, and mounted.
-pub async fn require(node: &Node, inputs: &[DirectInput]) -> Result<(), ApiError> {
+pub async fn require(attempts: &Attempts, inputs: &[DirectInput]) -> Result<(), ApiError> {
     for input in inputs {
-        mounted(node, input)?;
-        if state_at_origin(node, input).await? == DirectState::Changed {
+        mounted(attempts, input)?;
+        if state_at_origin(attempts, input).await? == DirectState::Changed {
             let path = &input.origin_path;
             let message = format!("{path} changed at its origin since {} was seen there; plan again with what is there now", input.token);
             return Err(ApiError::new(Code::SourceChanged, path, message));
@@ -35,20 +35,20 @@ pub async fn require(node: &Node, inputs: &[DirectInput]) -> Result<(), ApiError
 }
 
 /// Where the reaper finds it.
-pub fn order(node: &Node, input: &DirectInput, sandbox: &Path) -> Result<MountOrder, ApiError> {
-    Ok(MountOrder { source: mounted(node, input)?, target: sandbox.join(&input.path).display().to_string(), directory: false })
+pub fn order(attempts: &Attempts, input: &DirectInput, sandbox: &Path) -> Result<MountOrder, ApiError> {
+    Ok(MountOrder { source: mounted(attempts, input)?, target: sandbox.join(&input.path).display().to_string(), directory: false })
 }
 
-pub async fn seen_after(node: &Node, inputs: &[DirectInput]) -> Vec<DirectSeen> {
+pub async fn seen_after(attempts: &Attempts, inputs: &[DirectInput]) -> Vec<DirectSeen> {
     let states = inputs.iter().map(|input| async {
-        DirectSeen { path: input.path.clone(), state: state_at_origin(node, input).await.unwrap_or(DirectState::Unknown) }
+        DirectSeen { path: input.path.clone(), state: state_at_origin(attempts, input).await.unwrap_or(DirectState::Unknown) }
     });
     futures::future::join_all(states).await
 }
 
-fn mounted(node: &Node, input: &DirectInput) -> Result<String, ApiError> {
+fn mounted(attempts: &Attempts, input: &DirectInput) -> Result<String, ApiError> {
     let (id, path) = (&input.origin_id, &input.origin_path);
-    match node.mounts.get(id) {
+    match attempts.mounts.get(id) {
         Some(mount) if mount.state == State::Mounted => Ok(mount.path.join(path).display().to_string()),
         Some(mount) => {
             let why = mount.message.unwrap_or_default();
@@ -63,8 +63,8 @@ fn mounted(node: &Node, input: &DirectInput) -> Result<String, ApiError> {
     }
 }
 
-async fn state_at_origin(node: &Node, input: &DirectInput) -> Result<DirectState, ApiError> {
-    match node.origin(&input.origin_id)?.origin.stat(&input.origin_path).await {
+async fn state_at_origin(attempts: &Attempts, input: &DirectInput) -> Result<DirectState, ApiError> {
+    match attempts.context.origin(&input.origin_id)?.origin.stat(&input.origin_path).await {
         Ok(found) => {
             let same = found.kind == EntryKind::File && (found.size_bytes, &found.token) == (input.size_bytes, &input.token);
             Ok(if same { DirectState::Same } else { DirectState::Changed })

@@ -9,37 +9,44 @@ use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
 use stager_core::space::Holder;
 
-use super::{direct, Attempt, Link};
+use super::direct;
+use super::table::{Attempt, Attempts, Link};
+use crate::blocking::blocking;
+use crate::context::Cause;
 use crate::failure::{at, bad_request};
-use crate::fingerprints::snapshot;
-use crate::node::{checked_directory, Cause, Node};
-use crate::replicas::{blocking, matches_now};
+use crate::sandbox::checked_directory;
 use crate::sandbox::folder;
+use crate::store::snapshot::snapshot;
 use crate::wire::{ReleaseAnswer, ReleaseRequest};
 
-pub async fn release(node: Arc<Node>, cause: Cause, attempt_id: String, request: ReleaseRequest) -> Result<ReleaseAnswer, ApiError> {
-    let lock = node.attempts.lock_of(&attempt_id);
+pub async fn release(
+    attempts: Arc<Attempts>,
+    cause: Cause,
+    attempt_id: String,
+    request: ReleaseRequest,
+) -> Result<ReleaseAnswer, ApiError> {
+    let lock = attempts.lock_of(&attempt_id);
     let _locked = lock.lock().await;
-    let attempt = node.attempts.get(&attempt_id);
-    let sandbox = sandbox_of(&node, &attempt_id, attempt.as_ref(), &request)?;
+    let attempt = attempts.get(&attempt_id);
+    let sandbox = sandbox_of(&attempts, &attempt_id, attempt.as_ref(), &request)?;
     let changed = match &attempt {
-        Some(attempt) if !attempt.links.is_empty() => changed_links(&node, attempt.clone()).await?,
+        Some(attempt) if !attempt.links.is_empty() => changed_links(&attempts, attempt.clone()).await?,
         _ => Vec::new(),
     };
     let direct = match &attempt {
-        Some(attempt) => direct::seen_after(&node, &attempt.request.direct).await,
+        Some(attempt) => direct::seen_after(&attempts, &attempt.request.direct).await,
         None => Vec::new(),
     };
     for key in &changed {
-        if node.accounting().index.readable(key).is_ok() {
-            node.quarantine(&cause, key, "was changed through a link by a job that reads it").await?;
+        if attempts.context.accounting().index.readable(key).is_ok() {
+            attempts.context.quarantine(&cause, key, "was changed through a link by a job that reads it").await?;
         }
     }
-    node.accounting().index.end_lease(&attempt_id);
+    attempts.context.accounting().index.end_lease(&attempt_id);
     if let Some(reservation_id) = request.reservation_id {
-        node.accounting().index.space.release(&Holder::Named(reservation_id));
+        attempts.context.accounting().index.space.release(&Holder::Named(reservation_id));
     }
-    let file = node.store.attempt_path(&attempt_id);
+    let file = attempts.context.store.attempt_path(&attempt_id);
     blocking(move || {
         if let Some(sandbox) = sandbox {
             folder::remove_tree(&sandbox).map_err(at("removing", &sandbox))?;
@@ -50,13 +57,18 @@ pub async fn release(node: Arc<Node>, cause: Cause, attempt_id: String, request:
         }
     })
     .await?;
-    node.attempts.forget(&attempt_id);
+    attempts.forget(&attempt_id);
     Ok(ReleaseAnswer { changed, direct })
 }
 
 /// Which directory to remove, if any.
-fn sandbox_of(node: &Node, attempt_id: &str, attempt: Option<&Attempt>, request: &ReleaseRequest) -> Result<Option<PathBuf>, ApiError> {
-    let asked = request.sandbox_dir.as_deref().map(|path| checked_directory(path, node.store.root())).transpose()?;
+fn sandbox_of(
+    attempts: &Attempts,
+    attempt_id: &str,
+    attempt: Option<&Attempt>,
+    request: &ReleaseRequest,
+) -> Result<Option<PathBuf>, ApiError> {
+    let asked = request.sandbox_dir.as_deref().map(|path| checked_directory(path, attempts.context.store.root())).transpose()?;
     if !request.remove_sandbox {
         return Ok(None);
     }
@@ -78,18 +90,18 @@ fn foreign(attempt_id: &str, asked: &Path) -> ApiError {
     )
 }
 
-async fn changed_links(node: &Arc<Node>, attempt: Attempt) -> Result<Vec<ReplicaKey>, ApiError> {
-    let worker = node.clone();
+async fn changed_links(attempts: &Arc<Attempts>, attempt: Attempt) -> Result<Vec<ReplicaKey>, ApiError> {
+    let worker = attempts.clone();
     blocking(move || Ok(attempt.links.iter().filter(|link| was_changed(&worker, link)).map(|link| link.key.clone()).collect())).await
 }
 
 /// Rights and names may change without harm: what nothing else speaks against is read again.
-fn was_changed(node: &Node, link: &Link) -> bool {
-    let Some(replica) = node.accounting().index.replica(&link.key).cloned() else { return false };
-    let Ok(now) = snapshot(&node.store, &replica) else { return true };
+fn was_changed(attempts: &Attempts, link: &Link) -> bool {
+    let Some(replica) = attempts.context.accounting().index.replica(&link.key).cloned() else { return false };
+    let Ok(now) = snapshot(&attempts.context.store, &replica) else { return true };
     if now.content != link.fingerprint {
         return true;
     }
     let stirred = link.changed.as_ref().is_some_and(|before| *before != now.changed);
-    stirred && !matches_now(node, &replica).unwrap_or(false)
+    stirred && !attempts.fingerprints.matches_now(&replica).unwrap_or(false)
 }

@@ -16,29 +16,36 @@ use stager_core::error::{ApiError, Code};
 use stager_core::ids::{check_id, check_relative_path};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 
-use super::{boot_id, direct, keys, save, Attempt, Link};
+use super::direct;
+use super::table::{boot_id, keys, save, Attempt, Attempts, Link};
+use crate::blocking::blocking;
+use crate::context::Cause;
 use crate::failure::{at, bad_request, disk};
-use crate::fingerprints;
-use crate::node::{checked_directory, Cause, Node};
-use crate::replicas::blocking;
+use crate::sandbox::checked_directory;
 use crate::sandbox::folder::Folder;
 use crate::sandbox::{copy, folder};
+use crate::store::snapshot::snapshot;
 use crate::store::tree::Manifest;
 use crate::store::Place;
 use crate::wire::{InputAccess, MountOrder, StageInAnswer, StageInRequest};
 
-pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut request: StageInRequest) -> Result<StageInAnswer, ApiError> {
-    node.refuse_if_draining(&attempt_id)?;
-    let sandbox = checked_directory(&request.sandbox_dir, node.store.root())?;
+pub async fn stage_in(
+    attempts: Arc<Attempts>,
+    cause: Cause,
+    attempt_id: String,
+    mut request: StageInRequest,
+) -> Result<StageInAnswer, ApiError> {
+    attempts.context.refuse_if_draining(&attempt_id)?;
+    let sandbox = checked_directory(&request.sandbox_dir, attempts.context.store.root())?;
     direct::check(&request.direct)?;
     check_inputs(&request)?;
     if let Some(reservation) = request.reservation.take() {
         check_id("reservation id", &reservation.id)?;
-        node.set_reservation(&reservation.id, reservation.bytes)?;
+        attempts.context.set_reservation(&reservation.id, reservation.bytes)?;
     }
-    let lock = node.attempts.lock_of(&attempt_id);
+    let lock = attempts.lock_of(&attempt_id);
     let _locked = lock.lock().await;
-    if let Some(known) = node.attempts.get(&attempt_id) {
+    if let Some(known) = attempts.get(&attempt_id) {
         if known.request == request {
             return Ok(known.answer);
         }
@@ -48,14 +55,14 @@ pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut req
         ));
     }
     let keys = keys(&request);
-    node.accounting().index.lease(&attempt_id, &keys)?;
-    let sound = match fingerprints::require_sound(&node, &cause, &keys).await {
-        Ok(()) => direct::require(&node, &request.direct).await,
+    attempts.context.accounting().index.lease(&attempt_id, &keys)?;
+    let sound = match attempts.fingerprints.require_sound(&cause, &keys).await {
+        Ok(()) => direct::require(&attempts, &request.direct).await,
         unsound => unsound,
     };
     let furnished = match sound {
         Ok(()) => {
-            let (worker, id) = (node.clone(), attempt_id.clone());
+            let (worker, id) = (attempts.clone(), attempt_id.clone());
             blocking(move || furnish(&worker, &id, &sandbox, request)).await
         }
         Err(error) => Err(error),
@@ -63,11 +70,11 @@ pub async fn stage_in(node: Arc<Node>, cause: Cause, attempt_id: String, mut req
     match furnished {
         Ok(attempt) => {
             let answer = attempt.answer.clone();
-            node.attempts.remember(&attempt_id, attempt);
+            attempts.remember(&attempt_id, attempt);
             Ok(answer)
         }
         Err(error) => {
-            node.accounting().index.end_lease(&attempt_id);
+            attempts.context.accounting().index.end_lease(&attempt_id);
             Err(error)
         }
     }
@@ -92,9 +99,10 @@ fn check_inputs(request: &StageInRequest) -> Result<(), ApiError> {
     }
 }
 
-fn furnish(node: &Node, attempt_id: &str, sandbox: &Path, request: StageInRequest) -> Result<Attempt, ApiError> {
+fn furnish(attempts: &Attempts, attempt_id: &str, sandbox: &Path, request: StageInRequest) -> Result<Attempt, ApiError> {
     make_sandbox(sandbox)?;
-    let furnished = fill(node, sandbox, request).and_then(|attempt| save(&node.store.attempt_path(attempt_id), &attempt).map(|()| attempt));
+    let furnished = fill(attempts, sandbox, request)
+        .and_then(|attempt| save(&attempts.context.store.attempt_path(attempt_id), &attempt).map(|()| attempt));
     if furnished.is_err() {
         if let Err(error) = folder::remove_tree(sandbox) {
             tracing::warn!(sandbox = %sandbox.display(), %error, "a half-furnished sandbox cannot be removed");
@@ -119,16 +127,16 @@ fn make_sandbox(sandbox: &Path) -> Result<(), ApiError> {
     })
 }
 
-fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt, ApiError> {
+fn fill(attempts: &Attempts, sandbox: &Path, request: StageInRequest) -> Result<Attempt, ApiError> {
     let mut answer = StageInAnswer { mounts: Vec::new(), copied_bytes: 0 };
     let mut links: Vec<Link> = Vec::new();
     let mut folders = Folders { sandbox, last: None };
     let keys: Vec<ReplicaKey> = request.inputs.iter().map(|input| ReplicaKey::new(&input.file_id, &input.generation)).collect();
-    for number in node.store.in_reading_order(&keys) {
+    for number in attempts.context.store.in_reading_order(&keys) {
         let (input, key) = (&request.inputs[number], keys[number].clone());
-        let replica = crate::replicas::whole(node.accounting().index.readable(&key)?.clone())?;
+        let replica = crate::replicas::whole(attempts.context.accounting().index.readable(&key)?.clone())?;
         let target = folders.make(&input.path)?;
-        let content = node.store.content(&replica)?;
+        let content = attempts.context.store.content(&replica)?;
         // What lies in the log has no file to be linked: a copy of so little costs less than a mount.
         if input.access == InputAccess::Copy || matches!(content, Place::InLog(_)) {
             target.copy(content, &replica)?;
@@ -137,18 +145,18 @@ fn fill(node: &Node, sandbox: &Path, request: StageInRequest) -> Result<Attempt,
         }
         target.placeholder(replica.kind)?;
         if !links.iter().any(|link| link.key == key) {
-            let snapshot = fingerprints::snapshot(&node.store, &replica)?;
+            let snapshot = snapshot(&attempts.context.store, &replica)?;
             links.push(Link { fingerprint: snapshot.content, changed: Some(snapshot.changed), key: key.clone() });
         }
         answer.mounts.push(MountOrder {
-            source: node.store.data_path(&key).display().to_string(),
+            source: attempts.context.store.data_path(&key).display().to_string(),
             target: sandbox.join(&input.path).display().to_string(),
             directory: replica.kind == ReplicaKind::Directory,
         });
     }
     for input in &request.direct {
         folders.make(&input.path)?.placeholder(ReplicaKind::File)?;
-        answer.mounts.push(direct::order(node, input, sandbox)?);
+        answer.mounts.push(direct::order(attempts, input, sandbox)?);
     }
     Ok(Attempt { boot_id: boot_id(), request, answer, links })
 }

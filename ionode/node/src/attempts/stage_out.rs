@@ -12,13 +12,14 @@ use stager_core::ids::{check_id, check_relative_path};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_core::space::Holder;
 
+use super::table::Attempts;
+use crate::blocking::blocking;
 use crate::failure::{at, bad_request, Failure};
-use crate::fingerprints::{snapshot, Snapshot};
-use crate::node::{checked_directory, Node};
-use crate::replicas::blocking;
+use crate::sandbox::checked_directory;
 use crate::sandbox::folder::{split, Folder};
 use crate::sandbox::survey::{self, Found, Survey};
 use crate::store::from_sandbox::{take_file, take_small, take_tree, INLINE_BYTES_TOGETHER, SYNC_TOGETHER_FROM};
+use crate::store::snapshot::{snapshot, Snapshot};
 use crate::store::Store;
 use crate::wire::{Output, StageOutAnswer, StageOutRequest};
 
@@ -31,20 +32,20 @@ struct Wanted {
     found: Found,
 }
 
-pub async fn stage_out(node: Arc<Node>, attempt_id: String, request: StageOutRequest) -> Result<StageOutAnswer, Failure> {
-    let sandbox = checked_directory(&request.sandbox_dir, node.store.root())?;
+pub async fn stage_out(attempts: Arc<Attempts>, attempt_id: String, request: StageOutRequest) -> Result<StageOutAnswer, Failure> {
+    let sandbox = checked_directory(&request.sandbox_dir, attempts.context.store.root())?;
     check_outputs(&request)?;
-    let lock = node.attempts.lock_of(&attempt_id);
+    let lock = attempts.lock_of(&attempt_id);
     let _locked = lock.lock().await;
-    let fresh: Vec<Output> = uncommitted(&node, &request)?;
-    let (worker, asked, root) = (node.clone(), request.clone(), sandbox.clone());
+    let fresh: Vec<Output> = uncommitted(&attempts, &request)?;
+    let (worker, asked, root) = (attempts.clone(), request.clone(), sandbox.clone());
     let surveyed = blocking(move || survey_all(&worker, &root, &asked, fresh)).await?;
     let (surveys, undeclared, undeclared_count) = surveyed;
     let wanted = judge(&attempt_id, surveys)?;
     if !wanted.is_empty() {
-        commit(&node, &attempt_id, &request, &sandbox, wanted).await?;
+        commit(&attempts, &attempt_id, &request, &sandbox, wanted).await?;
     }
-    let accounting = node.accounting();
+    let accounting = attempts.context.accounting();
     let committed = |output: &Output| accounting.index.replica(&ReplicaKey::new(&output.file_id, &output.generation)).cloned();
     let outputs = request.outputs.iter().filter_map(committed).collect();
     Ok(StageOutAnswer { outputs, undeclared, undeclared_count, released: None, replication: None })
@@ -78,8 +79,8 @@ fn check_outputs(request: &StageOutRequest) -> Result<(), ApiError> {
     }
 }
 
-fn uncommitted(node: &Node, request: &StageOutRequest) -> Result<Vec<Output>, ApiError> {
-    let accounting = node.accounting();
+fn uncommitted(attempts: &Attempts, request: &StageOutRequest) -> Result<Vec<Output>, ApiError> {
+    let accounting = attempts.context.accounting();
     let mut fresh = Vec::new();
     for output in &request.outputs {
         let key = ReplicaKey::new(&output.file_id, &output.generation);
@@ -95,11 +96,11 @@ fn uncommitted(node: &Node, request: &StageOutRequest) -> Result<Vec<Output>, Ap
 
 type Surveyed = (Vec<(Output, Survey)>, Vec<String>, u64);
 
-fn survey_all(node: &Node, root: &Path, request: &StageOutRequest, fresh: Vec<Output>) -> Result<Surveyed, ApiError> {
+fn survey_all(attempts: &Attempts, root: &Path, request: &StageOutRequest, fresh: Vec<Output>) -> Result<Surveyed, ApiError> {
     let mut surveys = Vec::new();
     for output in fresh {
         // What a crash left half taken would count as a second link to the output.
-        node.store.remove_bytes(&ReplicaKey::new(&output.file_id, &output.generation))?;
+        attempts.context.store.remove_bytes(&ReplicaKey::new(&output.file_id, &output.generation))?;
         let survey = survey::output(root, &output.path, output.kind)?;
         surveys.push((output, survey));
     }
@@ -132,21 +133,27 @@ fn judge(attempt_id: &str, surveys: Vec<(Output, Survey)>) -> Result<Vec<Wanted>
     Err(Failure::with(ApiError::new(Code::OutputsMissing, attempt_id, message), "paths", missing))
 }
 
-async fn commit(node: &Arc<Node>, attempt_id: &str, request: &StageOutRequest, sandbox: &Path, wanted: Vec<Wanted>) -> Result<(), Failure> {
+async fn commit(
+    attempts: &Arc<Attempts>,
+    attempt_id: &str,
+    request: &StageOutRequest,
+    sandbox: &Path,
+    wanted: Vec<Wanted>,
+) -> Result<(), Failure> {
     let total_bytes = wanted.iter().map(|wanted| wanted.found.size_bytes()).sum();
     let holder = Holder::Transfer(format!("stage-out {attempt_id}"));
     let reservation = Holder::Named(request.reservation_id.clone());
-    hold(node, attempt_id, &reservation, &holder, total_bytes)?;
-    let outcome = take_all(node, request, sandbox, wanted, &holder).await;
-    let mut accounting = node.accounting();
+    hold(attempts, attempt_id, &reservation, &holder, total_bytes)?;
+    let outcome = take_all(attempts, request, sandbox, wanted, &holder).await;
+    let mut accounting = attempts.context.accounting();
     let rest = accounting.index.space.held_by(&holder).unwrap_or(0);
     accounting.index.space.hand_over(&holder, &reservation, rest);
     outcome.map_err(Failure::from)
 }
 
 /// From here on the bytes are this stage-out's, whatever happens to the reservation meanwhile.
-fn hold(node: &Node, attempt_id: &str, reservation: &Holder, holder: &Holder, total_bytes: u64) -> Result<(), Failure> {
-    let mut accounting = node.accounting();
+fn hold(attempts: &Attempts, attempt_id: &str, reservation: &Holder, holder: &Holder, total_bytes: u64) -> Result<(), Failure> {
+    let mut accounting = attempts.context.accounting();
     let held = accounting.index.space.held_by(reservation).unwrap_or(0);
     if held < total_bytes {
         let message = format!(
@@ -159,15 +166,15 @@ fn hold(node: &Node, attempt_id: &str, reservation: &Holder, holder: &Holder, to
 }
 
 async fn take_all(
-    node: &Arc<Node>,
+    attempts: &Arc<Attempts>,
     request: &StageOutRequest,
     sandbox: &Path,
     wanted: Vec<Wanted>,
     holder: &Holder,
 ) -> Result<(), ApiError> {
-    let (worker, root, want_sha256) = (node.clone(), sandbox.to_owned(), request.want_sha256);
+    let (worker, root, want_sha256) = (attempts.clone(), sandbox.to_owned(), request.want_sha256);
     let (wanted, taken) = blocking(move || {
-        let store = &worker.store;
+        let store = &worker.context.store;
         let in_log = in_log(store, &wanted);
         let together = in_log.iter().filter(|in_log| !**in_log).count() >= SYNC_TOGETHER_FROM;
         let one = |(wanted, in_log): (&Wanted, &bool)| take_one(store, &root, wanted, want_sha256, *in_log, !together);
@@ -185,13 +192,16 @@ async fn take_all(
         }
     })
     .await?;
-    let shards =
-        taken.iter().filter(|taken| taken.content.is_none()).map(|taken| node.store.shard_directory(&taken.replica.key())).collect();
+    let shards = taken
+        .iter()
+        .filter(|taken| taken.content.is_none())
+        .map(|taken| attempts.context.store.shard_directory(&taken.replica.key()))
+        .collect();
     let commits = taken.iter().map(|taken| (&taken.replica, taken.content.clone()));
-    node.store.commit(commits, &[], shards).await?;
+    attempts.context.store.commit(commits, &[], shards).await?;
     let replicas: Vec<Replica> = taken.iter().map(|taken| taken.replica.clone()).collect();
-    node.accounting().index.commit(holder, &replicas);
-    let (worker, root) = (node.clone(), sandbox.to_owned());
+    attempts.context.accounting().index.commit(holder, &replicas);
+    let (worker, root) = (attempts.clone(), sandbox.to_owned());
     blocking(move || {
         clear_outputs(&root, &wanted)?;
         taken.iter().for_each(|taken| remember(&worker, taken));
@@ -233,10 +243,10 @@ fn take_one(store: &Store, root: &Path, wanted: &Wanted, want_sha256: bool, in_l
 }
 
 /// The sandbox's name of it went just now, which the kernel counts as a change: only that may have happened since it was hashed.
-fn remember(node: &Node, taken: &Taken) {
+fn remember(attempts: &Attempts, taken: &Taken) {
     let Some(before) = &taken.snapshot else { return };
-    if let Some(now) = snapshot(&node.store, &taken.replica).ok().filter(|now| now.content == before.content) {
-        node.fingerprints.set(&taken.replica.key(), now);
+    if let Some(now) = snapshot(&attempts.context.store, &taken.replica).ok().filter(|now| now.content == before.content) {
+        attempts.fingerprints.set(&taken.replica.key(), now);
     }
 }
 

@@ -11,9 +11,9 @@ use stager_core::error::ApiError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::blocks::HEADER_BYTES;
-use crate::packs::ask::Answers;
-use crate::packs::format::{Ask, Writer, ENTRY_HEAD_BYTES_MAX, MEDIA_TYPE};
+use crate::pack_format::{Ask, Writer, ENTRY_HEAD_BYTES_MAX, MEDIA_TYPE};
 use crate::peers::link::{Duplex, Link};
+use crate::peers::pack::Answers;
 
 const READ_BYTES: usize = 64 << 10;
 

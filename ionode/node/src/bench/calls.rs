@@ -20,9 +20,9 @@ use super::caller::Caller;
 use super::BenchOptions;
 use crate::client::link;
 use crate::failure::{at, bad_request};
-use crate::packs::ask::{ENTRIES, WITHIN};
-use crate::packs::format::{Ask, CONTENT_BYTES_MAX};
+use crate::pack_format::{Ask, CONTENT_BYTES_MAX};
 use crate::peers::link::{Link, Term};
+use crate::peers::pack::{ENTRIES, WITHIN};
 
 const GENERATION: &str = "bench";
 /// Requests of one client ahead of their sender's turn would only be latency: each client waits for its answer.

@@ -24,12 +24,12 @@ use tokio::sync::Notify;
 
 use super::part::{Heading, Known, PartFile};
 use super::{link, FetchOptions};
+use crate::blocking::blocking;
 use crate::failure::{at, bad_request};
 use crate::peers::link::{Link, Term};
 use crate::peers::source::Source;
-use crate::replicas::blocking;
+use crate::stall::stalled;
 use crate::stripes::{from_hex, hex, merged, StripeManifest};
-use crate::transfers::run::stalled;
 
 /// How a file that nobody has in stripes is cut.
 const PART_BYTES: u64 = 8 << 20;

@@ -19,10 +19,10 @@ use stager_core::ids::check_id;
 use stager_core::replica::ReplicaKey;
 
 use super::{link, PushOptions};
+use crate::blocking::blocking;
 use crate::blocks;
 use crate::failure::{at, bad_request};
 use crate::peers::link::{Body, Link, Term};
-use crate::replicas::blocking;
 use crate::store::digest;
 use crate::wire::{ExpectedPush, Fact, PushRequest, ReplicasWanted, Replication};
 

@@ -17,11 +17,11 @@ use stager_core::replica::ReplicaKey;
 
 use super::tree::{beside, decoded, List, Listed};
 use super::{fetch, link, FetchOptions};
+use crate::blocking::blocking;
 use crate::failure::{at, bad_request};
-use crate::packs::ask::fitting;
-use crate::packs::format::{Ask, Said};
+use crate::pack_format::{Ask, Said};
 use crate::peers::link::{Link, Term};
-use crate::replicas::blocking;
+use crate::peers::pack::fitting;
 use crate::store::digest;
 use crate::store::durability::Durability;
 

@@ -18,12 +18,12 @@ use stager_core::replica::ReplicaKey;
 
 use super::tree::{encoded, member_id, survey, Found, List, Listed};
 use super::{link, push, PushOptions};
+use crate::blocking::blocking;
 use crate::failure::{at, bad_request};
-use crate::packs::ask::fitting;
-use crate::packs::chain::NODES_MAX;
-use crate::packs::format::{Ask, Said};
+use crate::pack_format::NODES_MAX;
+use crate::pack_format::{Ask, Said};
 use crate::peers::link::{Link, Term};
-use crate::replicas::blocking;
+use crate::peers::pack::fitting;
 use crate::stripes::hex;
 use crate::wire::{NotHeld, ReplicasWanted};
 

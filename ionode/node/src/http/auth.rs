@@ -6,8 +6,10 @@ use hyper::header::{HeaderMap, HeaderName, AUTHORIZATION};
 use stager_core::error::{ApiError, Code};
 use stager_core::ids::check_id;
 
+use crate::context::Cause;
 use crate::failure::bad_request;
-use crate::node::{Cause, Node, API};
+use crate::node::Node;
+use crate::wire::API;
 
 static API_VERSION: HeaderName = HeaderName::from_static("x-stager-api");
 static COMMAND: HeaderName = HeaderName::from_static("x-stager-command");
@@ -20,10 +22,10 @@ pub async fn admit(node: &Node, headers: &HeaderMap, first_contact: bool) -> Res
     check_api(headers)?;
     let incarnation = text(headers, &INCARNATION)?;
     match incarnation {
-        Some(theirs) if theirs != node.incarnation => {
+        Some(theirs) if theirs != node.context.incarnation => {
             let message = format!(
                 "the call is for incarnation {theirs} and this node is {}; read GET /v1/node and what it still knows",
-                node.incarnation
+                node.context.incarnation
             );
             return Err(ApiError::new(Code::StaleIncarnation, theirs, message));
         }
@@ -41,7 +43,7 @@ pub async fn admit(node: &Node, headers: &HeaderMap, first_contact: bool) -> Res
     if let Some(command_id) = &command_id {
         check_id("command id", command_id)?;
     }
-    node.obey_epoch(epoch).await?;
+    node.context.obey_epoch(epoch).await?;
     Ok(Cause { epoch, command_id })
 }
 
@@ -57,7 +59,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
 /// All that a scraper has to show.
 pub fn check_token(node: &Node, headers: &HeaderMap) -> Result<(), ApiError> {
     let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer ")).unwrap_or_default();
-    if equal_in_constant_time(given, node.store.token().as_bytes()) {
+    if equal_in_constant_time(given, node.context.store.token().as_bytes()) {
         return Ok(());
     }
     Err(ApiError::new(

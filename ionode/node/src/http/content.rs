@@ -22,9 +22,12 @@ use stager_store::at_hand;
 use super::answer::{self, Answer};
 use super::framed;
 use super::range::{self, Asked};
+use crate::blocking::blocking;
+use crate::calls::OpenCall;
+use crate::context::Cause;
 use crate::failure::{at, Failure};
-use crate::node::{Cause, Node, OpenCall};
-use crate::replicas::{self, blocking, open_content, read_manifest, Content};
+use crate::node::Node;
+use crate::replicas::{self, open_content, read_manifest, Content};
 
 const CHUNK_BYTES: u64 = 1 << 20;
 /// Of the whole body, whatever range it is; 16 hex digits. In front where it is known by then, else behind the body.
@@ -42,11 +45,11 @@ pub async fn content(asker: Asker, key: ReplicaKey, member: Option<String>) -> R
     let (node, subject) = (asker.node.clone(), key.clone());
     let blocks = asker.headers.get(ACCEPT).is_some_and(|value| value.as_bytes() == crate::blocks::MEDIA_TYPE.as_bytes());
     if member.is_none() && !blocks {
-        if let Some((bytes, committed)) = replicas::at_hand(&node, &key) {
+        if let Some((bytes, committed)) = replicas::at_hand(&node.context, &key) {
             return Ok(at_once(&asker.headers, bytes, committed));
         }
     }
-    let content = blocking(move || open_content(&node, &subject, member.as_deref())).await?;
+    let content = blocking(move || open_content(&node.context, &subject, member.as_deref())).await?;
     let size_bytes = content.size_bytes;
     let Some((status, Range { start, end })) = asked(&asker.headers, size_bytes) else { return Ok(unsatisfiable(size_bytes)) };
     if blocks || content.in_flight.is_some() || content.stripes.is_some() {
@@ -102,7 +105,7 @@ fn at_once(headers: &HeaderMap, content: Bytes, committed: String) -> Answer {
 /// As it lies on disk: its hash is the identity of the directory.
 pub async fn manifest(node: &Arc<Node>, key: &ReplicaKey) -> Result<Answer, Failure> {
     let (worker, asked) = (node.clone(), key.clone());
-    let bytes = blocking(move || read_manifest(&worker, &asked)).await?;
+    let bytes = blocking(move || read_manifest(&worker.context, &asked)).await?;
     let mut answer = answer::bytes(bytes.into());
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(answer)
@@ -216,9 +219,9 @@ impl Sending {
 
     async fn damaged(&self, what: &str) -> std::io::Error {
         let node = &self.asker.node;
-        let there = node.accounting().index.readable(&self.key).is_ok();
+        let there = node.context.accounting().index.readable(&self.key).is_ok();
         if there {
-            if let Err(error) = node.quarantine(&self.asker.cause, &self.key, what).await {
+            if let Err(error) = node.context.quarantine(&self.asker.cause, &self.key, what).await {
                 tracing::error!(replica = %self.key, %error, "a damaged replica could not be quarantined");
             }
         }

@@ -42,7 +42,7 @@ pub async fn serve(node: Arc<Node>, socket: UnixListener, tcp: Option<TcpListene
             accepted = accept_tcp(tcp.as_ref()) => accepted.map(|stream| {
                 tasks.spawn(connection(node.clone(), "tcp", stream, Some(connections.accepted())));
             }),
-            () = node.shutdown.cancelled() => break,
+            () = node.context.shutdown.cancelled() => break,
         };
         if let Err(error) = accepted {
             // Too many open files, mostly: it passes when a connection ends.
@@ -73,7 +73,7 @@ async fn connection(
     caller: Option<Arc<Caller>>,
 ) {
     let _connected = server::Connected::by(listener);
-    let shutdown = node.shutdown.clone();
+    let shutdown = node.context.shutdown.clone();
     let known = caller.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let node = node.clone();

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use stager_core::error::{ApiError, Code};
 
+use crate::blocking::blocking;
 use crate::node::Node;
-use crate::replicas::blocking;
 use crate::wire::{MountAnswer, MountsAnswer};
 
 pub async fn put(node: &Arc<Node>, origin_id: &str) -> Result<MountAnswer, ApiError> {
-    node.refuse_if_draining(origin_id)?;
-    let Some(config) = node.origin(origin_id)?.mountable else {
+    node.context.refuse_if_draining(origin_id)?;
+    let Some(config) = node.context.origin(origin_id)?.mountable else {
         let message = format!("the origin {origin_id} cannot be mounted: only those of kind sshfs can; fetch its files instead");
         return Err(ApiError::new(Code::Unsupported, origin_id, message));
     };

@@ -9,9 +9,10 @@ use stager_core::error::ApiError;
 use stager_core::ids::check_relative_path;
 use stager_origins::{verify_content, Listing, OriginConfig, Priority, Probe, VerifyAnswer};
 
+use crate::blocking::blocking;
+use crate::context::OpenOrigin;
 use crate::failure::bad_request;
-use crate::node::{Node, OpenOrigin};
-use crate::replicas::blocking;
+use crate::node::Node;
 use crate::wire::{EraseAnswer, EraseRequest, ListRequest, ProbeRequest, ReadyRequest, StatAnswer, StatEntry, StatRequest, VerifyRequest};
 
 /// What makes two descriptions the same place.
@@ -32,7 +33,7 @@ pub async fn put(node: &Arc<Node>, origin_id: &str, body: &[u8]) -> Result<(), A
     let mountable = config.mountable();
     let origin = blocking(move || stager_origins::open(&config)).await?;
     let label = crate::metrics::origin(&value);
-    node.put_origin(origin_id, OpenOrigin { origin, identity: identity(&value), label, mountable });
+    node.context.put_origin(origin_id, OpenOrigin { origin, identity: identity(&value), label, mountable });
     tracing::info!(origin_id, kind = value["kind"].as_str().unwrap_or(""), "an origin was described");
     Ok(())
 }
@@ -54,7 +55,7 @@ fn identity(value: &Value) -> String {
 }
 
 pub async fn stat(node: &Node, origin_id: &str, request: StatRequest) -> Result<StatAnswer, ApiError> {
-    let origin = node.origin(origin_id)?.origin;
+    let origin = node.context.origin(origin_id)?.origin;
     let good: Vec<String> = request.paths.iter().filter(|path| check_relative_path(path).is_ok()).cloned().collect();
     let mut found = origin.stat_many(&good).await.into_iter();
     let entry = |path: String| {
@@ -66,7 +67,7 @@ pub async fn stat(node: &Node, origin_id: &str, request: StatRequest) -> Result<
 
 pub async fn list(node: &Node, origin_id: &str, request: ListRequest) -> Result<Listing, ApiError> {
     check_place(&request.prefix)?;
-    node.origin(origin_id)?.origin.list(&request.prefix, request.recursive, request.limit).await
+    node.context.origin(origin_id)?.origin.list(&request.prefix, request.recursive, request.limit).await
 }
 
 /// The origin's base itself is a fine place.
@@ -80,24 +81,24 @@ fn check_place(path: &str) -> Result<(), ApiError> {
 
 pub async fn probe(node: &Node, origin_id: &str, request: ProbeRequest) -> Result<Probe, ApiError> {
     check_place(&request.path)?;
-    Ok(node.origin(origin_id)?.origin.probe(&request.path, request.write).await)
+    Ok(node.context.origin(origin_id)?.origin.probe(&request.path, request.write).await)
 }
 
 pub async fn erase(node: &Node, origin_id: &str, request: EraseRequest) -> Result<EraseAnswer, ApiError> {
     check_relative_path(&request.path)?;
-    let erased = node.origin(origin_id)?.origin.erase(&request.path, request.token.as_deref()).await?;
+    let erased = node.context.origin(origin_id)?.origin.erase(&request.path, request.token.as_deref()).await?;
     Ok(EraseAnswer { erased })
 }
 
 pub async fn verify(node: &Node, origin_id: &str, request: VerifyRequest) -> Result<VerifyAnswer, ApiError> {
     check_relative_path(&request.path)?;
-    let origin = node.origin(origin_id)?.origin;
+    let origin = node.context.origin(origin_id)?.origin;
     verify_content(origin.as_ref(), &request.path, request.size_bytes, &request.blake3, &Priority::default()).await
 }
 
 /// Nobody waits for it: it ends by itself, or with the node.
 pub fn get_ready(node: &Arc<Node>, origin_id: &str, request: &ReadyRequest) -> Result<(), ApiError> {
-    let (origin, shutdown, files) = (node.origin(origin_id)?.origin, node.shutdown.clone(), request.files);
+    let (origin, shutdown, files) = (node.context.origin(origin_id)?.origin, node.context.shutdown.clone(), request.files);
     tokio::spawn(async move { shutdown.run_until_cancelled(origin.get_ready(files)).await });
     Ok(())
 }

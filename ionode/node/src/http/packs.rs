@@ -17,11 +17,13 @@ use stager_core::replica::Replica;
 use super::answer::{self, Answer};
 use super::auth;
 use super::whole::to_its_end;
+use crate::blocking::blocking;
+use crate::calls::OpenCall;
+use crate::context::Cause;
 use crate::failure::Failure;
-use crate::node::{Cause, Node, OpenCall};
-use crate::packs::format::{self, About, Ask, NoPack, Reader, Said, Writer, ENTRIES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
+use crate::node::Node;
+use crate::pack_format::{self, About, Ask, NoPack, Reader, Said, Writer, ENTRIES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
 use crate::packs::{self, chain, Outcome};
-use crate::replicas::blocking;
 
 /// What is read ahead of the connection.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -37,12 +39,12 @@ pub fn is_pack(request: &Request<Incoming>) -> bool {
 pub async fn pack(node: Arc<Node>, request: Request<Incoming>) -> Result<Answer, Failure> {
     let (parts, body) = request.into_parts();
     let cause = auth::admit(&node, &parts.headers, false).await?;
-    let open = node.open_call(true);
+    let open = node.calls.open(true);
     let length = body.size_hint().exact().map_or(PACK_BYTES_MAX, |length| length as usize);
-    let replicas = chain::wanted(&node, &parts.headers)?;
+    let replicas = chain::wanted(&node.packs, &parts.headers)?;
     let memory = node.packs.memory(length, replicas.as_ref().map_or(0, |wanted| wanted.chain.len())).await;
     let asked = receive(body).await?;
-    let worker = node.clone();
+    let worker = node.packs.clone();
     let working = to_its_end(async move {
         let outcomes = match replicas {
             Some(replicas) => chain::perform(&worker, &cause, asked, replicas, memory).await,
@@ -83,7 +85,7 @@ async fn receive(mut body: Incoming) -> Result<Vec<Result<Ask, ApiError>>, ApiEr
     Ok(entries
         .into_iter()
         .enumerate()
-        .map(|(number, entry)| entry.ok_or_else(|| damaged(number)).and_then(|entry| format::ask(&entry)))
+        .map(|(number, entry)| entry.ok_or_else(|| damaged(number)).and_then(|entry| pack_format::ask(&entry)))
         .collect())
 }
 
@@ -152,9 +154,9 @@ impl Sending {
         let (bytes, damaged) = blocking(move || Ok(written(&worker, chunk, sent, last))).await?;
         for replica in damaged {
             let key = replica.key();
-            if self.node.accounting().index.readable(&key).is_ok() {
+            if self.node.context.accounting().index.readable(&key).is_ok() {
                 let what = "does not have the content it was committed with";
-                if let Err(error) = self.node.quarantine(&self.cause, &key, what).await {
+                if let Err(error) = self.node.context.quarantine(&self.cause, &key, what).await {
                     tracing::warn!(replica = %key, %error, "a damaged replica could not be quarantined");
                 }
             }
@@ -179,11 +181,11 @@ fn written(node: &Node, chunk: Vec<Outcome>, sent: usize, last: bool) -> (Bytes,
             }
             Outcome::Read(replica) => replica,
         };
-        match packs::read(node, &replica) {
+        match packs::read(&node.context, &replica) {
             Ok(content) => writer.say(&Said::Got(About::of(&replica), content)),
             Err(error) => {
                 // Deleted since it was looked for: that is what is told.
-                let gone = node.accounting().index.readable(&replica.key()).err();
+                let gone = node.context.accounting().index.readable(&replica.key()).err();
                 writer.fail(gone.as_ref().unwrap_or(&error));
                 if error.class == Class::Corrupt {
                     damaged.push(replica);

@@ -24,7 +24,7 @@ pub async fn content(node: Arc<Node>, transfer_id: String, request: Request<Inco
     let (parts, body) = request.into_parts();
     auth::admit(&node, &parts.headers, false).await?;
     check_id("transfer id", &transfer_id)?;
-    let _open = node.open_call(true);
-    push::deliver(&node, &transfer_id, body).await?;
+    let _open = node.calls.open(true);
+    push::deliver(&node.transfers, &transfer_id, body).await?;
     Ok(answer::empty())
 }

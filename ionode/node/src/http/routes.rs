@@ -18,8 +18,10 @@ use tracing::Instrument;
 
 use super::answer::{self, Answer};
 use super::{auth, content, mounts, origins, packs, push};
+use crate::calls::OpenCall;
+use crate::context::Cause;
 use crate::failure::{bad_request, Failure};
-use crate::node::{Cause, Node, OpenCall};
+use crate::node::Node;
 use crate::wire::{
     AckRequest, CapacityRequest, LeaseAnswer, MatchAnswer, Reservation, ReservationRequest, ShutdownRequest, StateAnswer, TransferStatus,
     TransfersAnswer,
@@ -71,7 +73,7 @@ async fn read(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, ApiEr
             bad_request(parts.uri.path(), message)
         })?,
     };
-    let open = node.open_call(parts.method != Method::GET);
+    let open = node.calls.open(parts.method != Method::GET);
     Ok(Call { open, node, cause, method: parts.method, uri: parts.uri, headers: parts.headers, body })
 }
 
@@ -170,8 +172,8 @@ async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
         ("GET", ["node"]) => Ok(answer::ok(&node.status())),
         ("PUT", ["capacity"]) => {
             let request: CapacityRequest = call.body()?;
-            node.accounting().index.space.set_capacity(request.capacity_bytes);
-            Ok(answer::ok(&node.space()))
+            node.context.accounting().index.space.set_capacity(request.capacity_bytes);
+            Ok(answer::ok(&node.context.space()))
         }
         ("GET", ["state"]) => Ok(answer::ok(&state(node))),
         ("POST", ["shutdown"]) => {
@@ -179,7 +181,7 @@ async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
             crate::shutdown::shut_down(node.clone(), Duration::from_secs(request.drain_s));
             Ok(answer::accepted(&crate::wire::Empty {}))
         }
-        ("GET", ["events"]) => Ok(answer::ok(&node.events(call.number("after", 0)?, call.wait()?).await)),
+        ("GET", ["events"]) => Ok(answer::ok(&node.context.events(call.number("after", 0)?, call.wait()?).await)),
         ("POST", ["events", "ack"]) => {
             let request: AckRequest = call.body()?;
             node.acknowledge(request.seq);
@@ -188,10 +190,10 @@ async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
         ("PUT", ["reservations", id]) => {
             check_id("reservation id", id)?;
             let request: ReservationRequest = call.body()?;
-            Ok(answer::ok(&node.set_reservation(id, request.bytes)?))
+            Ok(answer::ok(&node.context.set_reservation(id, request.bytes)?))
         }
         ("DELETE", ["reservations", id]) => {
-            node.accounting().index.space.release(&Holder::Named(id.to_string()));
+            node.context.accounting().index.space.release(&Holder::Named(id.to_string()));
             Ok(answer::empty())
         }
         _ => Err(unknown(call).into()),
@@ -200,16 +202,16 @@ async fn of_node(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
 
 fn state(node: &Node) -> StateAnswer {
     // The number first: what happens while the rest is read has an event from there on, and may be told twice, never left out.
-    let next_seq = node.accounting().events.next_seq();
+    let next_seq = node.context.accounting().events.next_seq();
     let transfers = node.transfers.list();
-    let accounting = node.accounting();
+    let accounting = node.context.accounting();
     let named = |(holder, bytes): (&Holder, u64)| match holder {
         Holder::Named(id) => Some(Reservation { id: id.clone(), bytes }),
         Holder::Transfer(_) => None,
     };
     let leases = accounting.index.leases().filter(|(id, _)| !id.contains(':'));
     StateAnswer {
-        incarnation: node.incarnation.clone(),
+        incarnation: node.context.incarnation.clone(),
         next_seq,
         replicas: accounting.index.replicas().cloned().collect(),
         transfers,
@@ -267,15 +269,15 @@ fn of_peers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
 
 async fn of_transfers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
     match (call.method.as_str(), segments) {
-        ("GET", [id]) => Ok(answer::ok(&transfers::wait(&call.node, id, call.wait()?).await?)),
+        ("GET", [id]) => Ok(answer::ok(&call.node.transfers.wait(id, call.wait()?).await?)),
         ("GET", []) => Ok(answer::ok(&TransfersAnswer { transfers: call.node.transfers.list() })),
-        ("POST", []) => Ok(answer::accepted(&transfers::put_all(&call.node, &call.cause, call.body()?).await)),
+        ("POST", []) => Ok(answer::accepted(&transfers::put_all(&call.node.transfers, &call.cause, call.body()?).await)),
         ("PUT", [id]) => {
             check_id("transfer id", id)?;
-            Ok(answer::accepted(&transfers::put(&call.node, call.cause.clone(), id, call.body()?).await?))
+            Ok(answer::accepted(&transfers::put(&call.node.transfers, call.cause.clone(), id, call.body()?).await?))
         }
-        ("GET", [id, "content"]) => Ok(answer::ok(&transfers::push::from_bytes(&call.node, id, call.wait()?).await?)),
-        ("DELETE", [id]) => Ok(answer::accepted(&transfers::cancel(&call.node, id)?)),
+        ("GET", [id, "content"]) => Ok(answer::ok(&transfers::push::from_bytes(&call.node.transfers, id, call.wait()?).await?)),
+        ("DELETE", [id]) => Ok(answer::accepted(&transfers::cancel(&call.node.transfers, id)?)),
         _ => Err(unknown(call).into()),
     }
 }
@@ -287,9 +289,9 @@ async fn of_replicas(call: Call, segments: &[&str]) -> Result<Answer, Failure> {
     let key = ReplicaKey::new(*file_id, *generation);
     let node = &call.node;
     match (call.method.as_str(), rest) {
-        ("GET", []) => Ok(answer::ok(&replicas::get(node, &key)?)),
+        ("GET", []) => Ok(answer::ok(&node.context.replica(&key)?)),
         ("DELETE", []) => {
-            replicas::delete(node, call.cause.clone(), key)?;
+            replicas::delete(&node.fingerprints, call.cause.clone(), key)?;
             Ok(answer::accepted(&crate::wire::Empty {}))
         }
         ("GET", ["content"]) => {
@@ -297,9 +299,9 @@ async fn of_replicas(call: Call, segments: &[&str]) -> Result<Answer, Failure> {
             let asker = content::Asker { node: node.clone(), cause: call.cause, headers: call.headers, open: call.open };
             content::content(asker, key, member).await
         }
-        ("GET", ["source"]) => Ok(answer::ok(&replicas::source(node, &key, call.wait()?).await?)),
+        ("GET", ["source"]) => Ok(answer::ok(&replicas::source(&node.context, &key, call.wait()?).await?)),
         ("GET", ["manifest"]) => content::manifest(node, &key).await,
-        ("POST", ["verify"]) => Ok(answer::ok(&MatchAnswer { matches: replicas::verify(node, &call.cause, &key).await? })),
+        ("POST", ["verify"]) => Ok(answer::ok(&MatchAnswer { matches: node.fingerprints.verify(&call.cause, &key).await? })),
         _ => Err(unknown(&call).into()),
     }
 }
@@ -307,11 +309,11 @@ async fn of_replicas(call: Call, segments: &[&str]) -> Result<Answer, Failure> {
 async fn of_attempts(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
     let [attempt_id, action] = segments else { return Err(unknown(call).into()) };
     check_id("attempt id", attempt_id)?;
-    let (node, attempt_id) = (call.node.clone(), attempt_id.to_string());
+    let (attempts, attempt_id) = (call.node.attempts.clone(), attempt_id.to_string());
     match (call.method.as_str(), *action) {
-        ("POST", "stage-in") => Ok(answer::ok(&attempts::stage_in(node, call.cause.clone(), attempt_id, call.body()?).await?)),
-        ("POST", "stage-out") => Ok(answer::ok(&attempts::stage_out(node, call.cause.clone(), attempt_id, call.body()?).await?)),
-        ("POST", "release") => Ok(answer::ok(&attempts::release(node, call.cause.clone(), attempt_id, call.body()?).await?)),
+        ("POST", "stage-in") => Ok(answer::ok(&attempts::stage_in(attempts, call.cause.clone(), attempt_id, call.body()?).await?)),
+        ("POST", "stage-out") => Ok(answer::ok(&attempts::stage_out(attempts, call.cause.clone(), attempt_id, call.body()?).await?)),
+        ("POST", "release") => Ok(answer::ok(&attempts::release(attempts, call.cause.clone(), attempt_id, call.body()?).await?)),
         _ => Err(unknown(call).into()),
     }
 }

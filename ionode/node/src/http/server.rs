@@ -13,9 +13,10 @@ use stager_s3::connections::Caller;
 
 use super::answer::{self, Answer};
 use super::{auth, routes};
+use crate::blocking::blocking;
 use crate::metrics::{self, format, Call, OfListener, OfRoute, OTHER};
 use crate::node::Node;
-use crate::{health, replicas};
+use crate::{exposition, health};
 
 /// All of docs/formats/ionode-api.md; `*` is an id.
 const PATTERNS: &[&str] = &[
@@ -75,9 +76,9 @@ pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
 }
 
 async fn ready(node: &Arc<Node>) -> Answer {
-    let worker = node.clone();
+    let worker = node.context.clone();
     // A disk that hangs must not take the runtime's threads with it.
-    match replicas::blocking(move || Ok(health::unready(&worker))).await {
+    match blocking(move || Ok(health::unready(&worker))).await {
         Ok(reasons) if reasons.is_empty() => answer::ok(&json!({"state": "ready"})),
         Ok(reasons) => answer::json(StatusCode::SERVICE_UNAVAILABLE, &json!({"state": "not_ready", "because": reasons})),
         Err(error) => answer::failure(error.into()),
@@ -89,7 +90,7 @@ fn exposition(node: &Arc<Node>, request: &Request<Incoming>) -> Answer {
         return answer::failure(error.into());
     }
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let open = metrics::exposition(node);
+    let open = exposition::exposition(node);
     let (text, content_type) = if format::wants_open(accept) { (open, format::OPEN) } else { (format::classic(&open), format::CLASSIC) };
     let mut answer = answer::bytes(text.into());
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -1,16 +1,14 @@
-//! What `/metrics` tells: counted here while it happens, or read from the accounting when asked. Knows names and labels, decides nothing.
+//! What `/metrics` tells of what happened: counted here while it happens. Knows names and labels, decides nothing.
 //!
 //! The one rule: a label has few values. No path, no file, no id of a transfer or a job, and nothing of what an origin was described with
 //! but its host or bucket.
 
 pub mod format;
-mod labels;
-mod now;
-mod process;
+pub mod labels;
+pub mod process;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
-use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -19,9 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 pub use labels::{origin, Call, Failure, Finding, Moved, OfKind, OfListener, OfRoute, TransferEnd, OTHER};
 
-use crate::node::Node;
-
-const PREFIX: &str = "stager_node";
+pub const PREFIX: &str = "stager_node";
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
@@ -42,7 +38,7 @@ pub fn counts() -> &'static Counts {
 }
 
 pub struct Counts {
-    registry: Registry,
+    pub registry: Registry,
     pub transfers_ended: Family<TransferEnd, Counter>,
     pub transfers_failed: Family<Failure, Counter>,
     pub transfer_duration: Histograms<OfKind>,
@@ -108,18 +104,4 @@ impl Counts {
         to.register_with_unit("http_request_duration", help, Unit::Seconds, self.call_duration.clone());
         to.register("http_connections", "Open HTTP connections", self.connections.clone());
     }
-}
-
-/// The whole exposition, in OpenMetrics text.
-pub fn exposition(node: &Arc<Node>) -> String {
-    let mut now = Registry::with_prefix(PREFIX);
-    now.register_collector(Box::new(now::Now(node.clone())));
-    let mut plain = Registry::default();
-    plain.register_collector(Box::new(process::Process));
-    let mut text = String::new();
-    for registry in [&counts().registry, &now, &plain] {
-        encode_registry(&mut text, registry).expect("writing into a string");
-    }
-    encode_eof(&mut text).expect("writing into a string");
-    text
 }

@@ -2,15 +2,13 @@
 //!
 //! The one rule: puts and deletes of a pack are one write of the log, and each entry is judged for itself: one refused fails no other.
 
-pub mod ask;
 pub mod chain;
-pub mod format;
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use stager_core::error::{ApiError, Code};
@@ -19,14 +17,18 @@ use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::space::Holder;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::blocking::blocking;
+use crate::context::{give_up, Cause, NodeContext};
 use crate::failure::{at, bad_request};
-use crate::node::{Cause, Node};
-use crate::replicas::blocking;
+use crate::fingerprints::Fingerprints;
+use crate::peers::Peers;
 use crate::store::{digest, Place};
 use crate::stripes::hex;
+use crate::transfers::Transfers;
 use crate::wire::Fact;
 
-use format::{About, Ask, Said, CONTENT_BYTES_MAX, PACK_BYTES_MAX};
+use crate::claims::Claims;
+use crate::pack_format::{About, Ask, Said, CONTENT_BYTES_MAX, NODES_MAX, PACK_BYTES_MAX};
 
 /// What the log calls them by.
 const CALL: &str = "/v1/packs";
@@ -39,58 +41,39 @@ const MEMORY_UNIT_BYTES: usize = 1 << 10;
 const HASH_HERE_BYTES: usize = 128 << 10;
 
 pub struct Packs {
-    memory: [Arc<Semaphore>; 1 + chain::NODES_MAX],
-    /// Keys that packs are putting right now.
-    making: Mutex<HashSet<ReplicaKey>>,
+    context: Arc<NodeContext>,
+    fingerprints: Arc<Fingerprints>,
+    peers: Arc<Peers>,
+    transfers: Arc<Transfers>,
+    memory: Memory,
     next: AtomicU64,
 }
 
-impl Default for Packs {
-    fn default() -> Self {
-        let bytes_of = |goes_on: usize| if goes_on == 0 { MEMORY_BYTES } else { MEMORY_TO_GO_ON_BYTES };
-        let memory = std::array::from_fn(|goes_on| Arc::new(Semaphore::new(bytes_of(goes_on) / MEMORY_UNIT_BYTES)));
-        Self { memory, making: Mutex::default(), next: AtomicU64::new(0) }
-    }
-}
-
 impl Packs {
+    pub fn new(context: Arc<NodeContext>, fingerprints: Arc<Fingerprints>, peers: Arc<Peers>, transfers: Arc<Transfers>) -> Self {
+        Self { context, fingerprints, peers, transfers, memory: Memory::default(), next: AtomicU64::new(0) }
+    }
+
     /// Waits until a request of so many bytes may be read, that goes on to so many nodes; held until its contents are in all their logs.
     pub async fn memory(&self, bytes: usize, goes_on: usize) -> OwnedSemaphorePermit {
+        self.memory.take(bytes, goes_on).await
+    }
+}
+
+/// By how far a pack goes on.
+struct Memory([Arc<Semaphore>; 1 + NODES_MAX]);
+
+impl Default for Memory {
+    fn default() -> Self {
+        let bytes_of = |goes_on: usize| if goes_on == 0 { MEMORY_BYTES } else { MEMORY_TO_GO_ON_BYTES };
+        Self(std::array::from_fn(|goes_on| Arc::new(Semaphore::new(bytes_of(goes_on) / MEMORY_UNIT_BYTES))))
+    }
+}
+
+impl Memory {
+    async fn take(&self, bytes: usize, goes_on: usize) -> OwnedSemaphorePermit {
         let units = bytes.min(PACK_BYTES_MAX).div_ceil(MEMORY_UNIT_BYTES).max(1) as u32;
-        self.memory[goes_on].clone().acquire_many_owned(units).await.expect("it is never closed")
-    }
-
-    pub fn is_making(&self, key: &ReplicaKey) -> bool {
-        self.making.lock().expect("nobody panics here").contains(key)
-    }
-}
-
-/// Keys that nobody else makes meanwhile.
-struct Claims<'a> {
-    packs: &'a Packs,
-    keys: Vec<ReplicaKey>,
-}
-
-impl Claims<'_> {
-    /// Which of them were free until now.
-    fn claim(&mut self, puts: &[Put]) -> Vec<bool> {
-        let mut making = self.packs.making.lock().expect("nobody panics here");
-        let fresh: Vec<bool> = puts.iter().map(|put| making.insert(put.key.clone())).collect();
-        drop(making);
-        self.keys.extend(puts.iter().zip(&fresh).filter(|(_, fresh)| **fresh).map(|(put, _)| put.key.clone()));
-        fresh
-    }
-}
-
-impl Drop for Claims<'_> {
-    fn drop(&mut self) {
-        if self.keys.is_empty() {
-            return;
-        }
-        let mut making = self.packs.making.lock().expect("nobody panics here");
-        for key in &self.keys {
-            making.remove(key);
-        }
+        self.0[goes_on].clone().acquire_many_owned(units).await.expect("it is never closed")
     }
 }
 
@@ -111,7 +94,7 @@ struct Put {
 }
 
 /// Puts and deletes first, all in one write; gets and stats see what is then.
-pub async fn perform(node: &Arc<Node>, cause: &Cause, asked: Vec<Result<Ask, ApiError>>) -> Vec<Outcome> {
+pub async fn perform(packs: &Arc<Packs>, cause: &Cause, asked: Vec<Result<Ask, ApiError>>) -> Vec<Outcome> {
     let mut outcomes: Vec<Option<Outcome>> = asked.iter().map(|_| None).collect();
     let (mut puts, mut deletes, mut reads) = (Vec::new(), Vec::new(), Vec::new());
     let repeated = repeated(&asked);
@@ -128,8 +111,8 @@ pub async fn perform(node: &Arc<Node>, cause: &Cause, asked: Vec<Result<Ask, Api
             Ok(Ask::Stat(key)) => reads.push((number, key, false)),
         }
     }
-    change(node, cause, puts, deletes, &mut outcomes).await;
-    answer_reads(node, reads, &mut outcomes);
+    change(packs, cause, puts, deletes, &mut outcomes).await;
+    answer_reads(&packs.context, reads, &mut outcomes);
     outcomes.into_iter().map(|outcome| outcome.expect("every entry is answered")).collect()
 }
 
@@ -146,8 +129,8 @@ fn repeated(asked: &[Result<Ask, ApiError>]) -> HashSet<usize> {
     changes.filter(|(_, key)| !changed.insert(*key)).map(|(number, _)| number).collect()
 }
 
-fn answer_reads(node: &Node, reads: Vec<(usize, ReplicaKey, bool)>, outcomes: &mut [Option<Outcome>]) {
-    let accounting = node.accounting();
+fn answer_reads(context: &NodeContext, reads: Vec<(usize, ReplicaKey, bool)>, outcomes: &mut [Option<Outcome>]) {
+    let accounting = context.accounting();
     for (number, key, content) in reads {
         let outcome = match content {
             true => accounting.index.readable(&key).cloned().and_then(small).map(Outcome::Read),
@@ -180,32 +163,32 @@ fn too_large(key: &ReplicaKey, size_bytes: u64, bytes_max: u64, instead: &str) -
     ApiError::new(Code::TooLarge, &key.file_id, message)
 }
 
-async fn change(node: &Arc<Node>, cause: &Cause, puts: Vec<Put>, deletes: Vec<(usize, ReplicaKey)>, outcomes: &mut [Option<Outcome>]) {
+async fn change(packs: &Arc<Packs>, cause: &Cause, puts: Vec<Put>, deletes: Vec<(usize, ReplicaKey)>, outcomes: &mut [Option<Outcome>]) {
     if puts.is_empty() && deletes.is_empty() {
         return;
     }
-    let mut claims = Claims { packs: &node.packs, keys: Vec::new() };
-    let puts = admitted(node, &mut claims, puts, outcomes);
+    let mut claims = packs.transfers.packed.claims();
+    let puts = admitted(packs, &mut claims, puts, outcomes);
     let puts = hashed(puts, outcomes).await;
-    let holder = Holder::Transfer(format!("pack:{}", node.packs.next.fetch_add(1, Ordering::Relaxed)));
-    let puts = with_space(node, cause, &holder, puts, outcomes);
-    let (delete_numbers, deletes): (Vec<usize>, Vec<ReplicaKey>) = hidden(node, deletes, outcomes).into_iter().unzip();
+    let holder = Holder::Transfer(format!("pack:{}", packs.next.fetch_add(1, Ordering::Relaxed)));
+    let puts = with_space(&packs.context, cause, &holder, puts, outcomes);
+    let (delete_numbers, deletes): (Vec<usize>, Vec<ReplicaKey>) = hidden(&packs.context, deletes, outcomes).into_iter().unzip();
     let written = match puts.is_empty() && deletes.is_empty() {
         true => Ok(Vec::new()),
         false => {
             let commits = puts.iter().map(|(_, replica, content)| (replica, Some(content.clone())));
-            node.store.commit_and_delete(commits, &deletes).await
+            packs.context.store.commit_and_delete(commits, &deletes).await
         }
     };
     let written = match written {
         Ok(in_files) => {
-            remove_files(node, cause, in_files).await;
+            remove_files(packs, cause, in_files).await;
             Ok(())
         }
         Err(error) => Err(error),
     };
     let (put_numbers, replicas): (Vec<usize>, Vec<Replica>) = puts.into_iter().map(|(number, replica, _)| (number, replica)).unzip();
-    let mut accounting = node.accounting();
+    let mut accounting = packs.context.accounting();
     match &written {
         Ok(()) => {
             accounting.index.commit(&holder, &replicas);
@@ -219,8 +202,8 @@ async fn change(node: &Arc<Node>, cause: &Cause, puts: Vec<Put>, deletes: Vec<(u
         outcomes[number] = Some(written.clone().map_or_else(Outcome::Failed, |()| Outcome::Said(Said::Deleted)));
     }
     if written.is_ok() {
-        deletes.iter().for_each(|key| node.fingerprints.drop(key));
-        node.emit_all(cause, deletes.into_iter().map(Fact::ReplicaDeleted));
+        deletes.iter().for_each(|key| packs.fingerprints.forget(key));
+        packs.context.emit_all(cause, deletes.into_iter().map(Fact::ReplicaDeleted));
     }
     for number in put_numbers {
         let done = || Outcome::Said(Said::Put { already: false, missing: Vec::new() });
@@ -229,12 +212,12 @@ async fn change(node: &Arc<Node>, cause: &Cause, puts: Vec<Put>, deletes: Vec<(u
 }
 
 /// Those that may be made under their key.
-fn admitted(node: &Node, claims: &mut Claims<'_>, puts: Vec<Put>, outcomes: &mut [Option<Outcome>]) -> Vec<Put> {
-    let inline_bytes_max = node.store.inline_bytes_max.min(CONTENT_BYTES_MAX as u64);
-    let claimed = claims.claim(&puts);
+fn admitted(packs: &Packs, claims: &mut Claims<'_>, puts: Vec<Put>, outcomes: &mut [Option<Outcome>]) -> Vec<Put> {
+    let inline_bytes_max = packs.context.store.inline_bytes_max.min(CONTENT_BYTES_MAX as u64);
+    let claimed = claims.claim(&puts.iter().map(|put| &put.key).collect::<Vec<_>>());
     // After the claims: a transfer that is accepted from now on finds them.
-    let busy = if puts.is_empty() { HashSet::new() } else { node.transfers.being_made() };
-    let accounting = node.accounting();
+    let busy = if puts.is_empty() { HashSet::new() } else { packs.transfers.being_made() };
+    let accounting = packs.context.accounting();
     let mut kept = Vec::with_capacity(puts.len());
     for (put, claimed) in puts.into_iter().zip(claimed) {
         let (key, size_bytes) = (&put.key, put.content.len() as u64);
@@ -253,7 +236,7 @@ fn admitted(node: &Node, claims: &mut Claims<'_>, puts: Vec<Put>, outcomes: &mut
                 let message = format!("replica {key} is being made, deleted or quarantined on this node; put it under a new generation");
                 Outcome::Failed(ApiError::new(Code::ReplicaBusy, &key.file_id, message))
             }
-            Err(_) => match node.refuse_if_draining(&key.file_id) {
+            Err(_) => match packs.context.refuse_if_draining(&key.file_id) {
                 Ok(()) => {
                     kept.push(put);
                     continue;
@@ -276,7 +259,7 @@ async fn hashed(puts: Vec<Put>, outcomes: &mut [Option<Outcome>]) -> Vec<Made> {
         true => blocking(move || Ok(judge())).await,
         false => Ok(judge()),
     };
-    let judged = judged.unwrap_or_else(|_| crate::node::give_up("hashing a pack"));
+    let judged = judged.unwrap_or_else(|_| give_up("hashing a pack"));
     let mut made = Vec::with_capacity(judged.len());
     for (number, outcome) in judged {
         match outcome {
@@ -312,9 +295,9 @@ fn hashed_one(put: Put) -> Result<(Replica, Bytes), ApiError> {
 }
 
 /// Those that there is space for, in their order; the holder holds it.
-fn with_space(node: &Node, cause: &Cause, holder: &Holder, puts: Vec<Made>, outcomes: &mut [Option<Outcome>]) -> Vec<Made> {
+fn with_space(context: &NodeContext, cause: &Cause, holder: &Holder, puts: Vec<Made>, outcomes: &mut [Option<Outcome>]) -> Vec<Made> {
     let together: u64 = puts.iter().map(|(_, replica, _)| replica.size_bytes).sum();
-    let reserve = |subject: &str, bytes| node.reserve_in(|| cause.span("POST", CALL), holder.clone(), subject, bytes);
+    let reserve = |subject: &str, bytes| context.reserve_in(|| cause.span("POST", CALL), holder.clone(), subject, bytes);
     if together == 0 || reserve("pack", together).is_ok() {
         return puts;
     }
@@ -333,11 +316,11 @@ fn with_space(node: &Node, cause: &Cause, holder: &Holder, puts: Vec<Made>, outc
 }
 
 /// Those that are there and not open: from here on nobody sees them.
-fn hidden(node: &Node, deletes: Vec<(usize, ReplicaKey)>, outcomes: &mut [Option<Outcome>]) -> Vec<(usize, ReplicaKey)> {
+fn hidden(context: &NodeContext, deletes: Vec<(usize, ReplicaKey)>, outcomes: &mut [Option<Outcome>]) -> Vec<(usize, ReplicaKey)> {
     if deletes.is_empty() {
         return deletes;
     }
-    let mut accounting = node.accounting();
+    let mut accounting = context.accounting();
     let begin = |(number, key): &(usize, ReplicaKey)| match accounting.index.begin_delete(key) {
         Ok(true) => true,
         Ok(false) => {
@@ -352,12 +335,12 @@ fn hidden(node: &Node, deletes: Vec<(usize, ReplicaKey)>, outcomes: &mut [Option
     deletes.into_iter().filter(begin).collect()
 }
 
-async fn remove_files(node: &Arc<Node>, cause: &Cause, keys: Vec<ReplicaKey>) {
+async fn remove_files(packs: &Arc<Packs>, cause: &Cause, keys: Vec<ReplicaKey>) {
     if keys.is_empty() {
         return;
     }
-    let worker = node.clone();
-    let removed = blocking(move || keys.iter().try_for_each(|key| worker.store.remove_bytes(key)));
+    let worker = packs.clone();
+    let removed = blocking(move || keys.iter().try_for_each(|key| worker.context.store.remove_bytes(key)));
     if let Err(error) = removed.await {
         let _call = cause.span("POST", CALL).entered();
         tracing::warn!(%error, "bytes that a pack deleted could not all be removed; a restart removes them");
@@ -365,8 +348,8 @@ async fn remove_files(node: &Arc<Node>, cause: &Cause, keys: Vec<ReplicaKey>) {
 }
 
 /// The content of a small replica, its checksum compared; `Corrupt` where it differs. For a thread that may wait.
-pub fn read(node: &Node, replica: &Replica) -> Result<Bytes, ApiError> {
-    let content = match node.store.content(replica)? {
+pub fn read(context: &NodeContext, replica: &Replica) -> Result<Bytes, ApiError> {
+    let content = match context.store.content(replica)? {
         Place::InLog(content) => content,
         Place::File(path) => {
             let mut content = vec![0; replica.size_bytes as usize];
@@ -391,14 +374,14 @@ mod tests {
     /// Else two nodes whose packs go to each other would each wait for the other's memory.
     #[tokio::test]
     async fn packs_that_go_further_take_no_memory_from_those_that_end_sooner() {
-        let packs = Packs::default();
+        let packs = Memory::default();
         let mut held = Vec::new();
-        for goes_on in (1..=chain::NODES_MAX).rev() {
-            let memory = tokio::time::timeout(Duration::from_secs(60), packs.memory(PACK_BYTES_MAX, goes_on)).await;
+        for goes_on in (1..=NODES_MAX).rev() {
+            let memory = tokio::time::timeout(Duration::from_secs(60), packs.take(PACK_BYTES_MAX, goes_on)).await;
             held.push(memory.expect("there is memory"));
-            let rest = packs.memory[goes_on].available_permits() as u32;
-            held.push(packs.memory[goes_on].clone().try_acquire_many_owned(rest).expect("so much is left"));
-            assert!(packs.memory[goes_on - 1].available_permits() * MEMORY_UNIT_BYTES >= PACK_BYTES_MAX);
+            let rest = packs.0[goes_on].available_permits() as u32;
+            held.push(packs.0[goes_on].clone().try_acquire_many_owned(rest).expect("so much is left"));
+            assert!(packs.0[goes_on - 1].available_permits() * MEMORY_UNIT_BYTES >= PACK_BYTES_MAX);
         }
     }
 }

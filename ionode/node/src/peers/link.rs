@@ -227,7 +227,7 @@ impl Link {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, plain(host));
         headers.insert(AUTHORIZATION, plain(&format!("Bearer {}", self.token.reveal())));
-        headers.insert("x-stager-api", crate::node::API.into());
+        headers.insert("x-stager-api", crate::wire::API.into());
         headers
     }
 

@@ -4,6 +4,7 @@
 
 pub mod call;
 pub mod link;
+pub mod pack;
 pub mod source;
 
 use std::collections::HashMap;

@@ -8,28 +8,28 @@ use std::fmt::Write;
 use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
 
-use super::now_s;
-use crate::node::Node;
+use crate::clock::now_s;
+use crate::fingerprints::Fingerprints;
 use crate::store::durability::Durability;
-use crate::store::recovery::write_whole;
+use crate::store::files::write_whole;
 
 const NAME: &str = "verified";
 const HEADER: &str = "stager-verified 1";
 
-pub fn recall(node: &Node) {
-    let Ok(text) = std::fs::read_to_string(node.store.root().join(NAME)) else { return };
+pub fn recall(fingerprints: &Fingerprints) {
+    let Ok(text) = std::fs::read_to_string(fingerprints.context.store.root().join(NAME)) else { return };
     let known = parse(&text, now_s());
-    let accounting = node.accounting();
+    let accounting = fingerprints.context.accounting();
     let there = known.into_iter().filter(|(key, _)| accounting.index.readable(key).is_ok());
-    node.fingerprints.recall(there);
+    fingerprints.recall(there);
 }
 
-pub fn save(node: &Node) -> Result<(), ApiError> {
+pub fn save(fingerprints: &Fingerprints) -> Result<(), ApiError> {
     let mut text = format!("{HEADER}\n");
-    for (key, at_s) in node.fingerprints.times() {
+    for (key, at_s) in fingerprints.times() {
         writeln!(text, "{at_s} {} {}", key.file_id, key.generation).expect("writing into a string");
     }
-    write_whole(&node.store.root().join(NAME), text.as_bytes(), Durability(false))
+    write_whole(&fingerprints.context.store.root().join(NAME), text.as_bytes(), Durability(false))
 }
 
 /// A time to come (the clock was set) counts as none.

@@ -1,5 +1,5 @@
 //! The scrubber: reads every replica again and again, in the order of longest not verified, then objects, and acts on what it finds. Knows
-//! replicas by `replicas::matches_by` only, so where their bytes lie is none of its business.
+//! replicas by `Fingerprints::matches_by` only, so where their bytes lie is none of its business.
 //!
 //! The one rule: it is in nobody's way. It takes no lease, holds no lock while it reads, keeps to its rate and leaves the page cache as it was.
 
@@ -8,17 +8,20 @@ mod memory;
 mod objects;
 mod reading;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use stager_core::error::ApiError;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaState};
+use stager_objects::Objects;
 use tokio::runtime::Handle;
 
+use crate::clock::now_s;
+use crate::context::Cause;
+use crate::fingerprints::Fingerprints;
 use crate::metrics::{self, Finding};
-use crate::node::{Cause, Node};
-use crate::replicas;
+use crate::transfers::Transfers;
 use objects::Walk;
 use reading::Reading;
 
@@ -42,14 +45,15 @@ pub struct Manner {
 
 pub struct Scrubber(JoinHandle<()>);
 
-/// Runs until the node ends.
-pub fn start(node: Arc<Node>, manner: Manner) -> std::io::Result<Scrubber> {
-    memory::recall(&node);
+/// Runs until the node ends; slower while transfers run. `objects`: of the S3 endpoint, where there is one.
+pub fn start(transfers: Arc<Transfers>, objects: Option<Objects>, manner: Manner) -> std::io::Result<Scrubber> {
+    let fingerprints = transfers.fingerprints.clone();
+    memory::recall(&fingerprints);
     let runtime = Handle::current();
     let work = move || {
         reading::be_humble();
-        let reading = Reading::new(node.clone(), runtime.clone(), manner);
-        Round { reading, node, runtime, manner, saved: Instant::now(), walk: Walk::default() }.run();
+        let reading = Reading::new(transfers, runtime.clone(), manner);
+        Round { reading, fingerprints, objects, runtime, manner, saved: Instant::now(), walk: Walk::default() }.run();
     };
     std::thread::Builder::new().name("scrub".into()).spawn(work).map(Scrubber)
 }
@@ -64,20 +68,9 @@ impl Scrubber {
     }
 }
 
-/// Seconds since 1970 as the clock was at the start of this process, counted on by time that passes: whoever sets the clock back by a year
-/// does not keep the scrubber from its work for so long.
-pub fn now_s() -> u64 {
-    static START: OnceLock<(Instant, u64)> = OnceLock::new();
-    let (start, start_s) = START.get_or_init(|| (Instant::now(), wall_s()));
-    start_s + start.elapsed().as_secs()
-}
-
-fn wall_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 struct Round {
-    node: Arc<Node>,
+    fingerprints: Arc<Fingerprints>,
+    objects: Option<Objects>,
     runtime: Handle,
     manner: Manner,
     reading: Reading,
@@ -115,11 +108,11 @@ impl Round {
     }
 
     fn is_over(&self) -> bool {
-        self.node.shutdown.is_cancelled()
+        self.fingerprints.context.shutdown.is_cancelled()
     }
 
     fn rest(&self, time: Duration) {
-        let _ = self.runtime.block_on(async { tokio::time::timeout(time, self.node.shutdown.cancelled()).await });
+        let _ = self.runtime.block_on(async { tokio::time::timeout(time, self.fingerprints.context.shutdown.cancelled()).await });
     }
 
     fn order(&self) -> Order {
@@ -129,15 +122,15 @@ impl Round {
         let mut behind: Option<ReplicaKey> = None;
         loop {
             let page: Vec<(ReplicaKey, bool)> = {
-                let accounting = self.node.accounting();
+                let accounting = self.fingerprints.context.accounting();
                 let page = accounting.index.replicas_behind(behind.as_ref(), KEYS_AT_ONCE);
                 page.map(|replica| (replica.key(), replica.state == ReplicaState::Present)).collect()
             };
             let Some((last, _)) = page.last() else { break };
             behind = Some(last.clone());
             for (key, _) in page.into_iter().filter(|(_, present)| *present) {
-                let at_s = self.node.fingerprints.hashed_at_s(&key);
-                oldest_s = oldest_s.min(at_s.unwrap_or(self.node.started_at_s));
+                let at_s = self.fingerprints.hashed_at_s(&key);
+                oldest_s = oldest_s.min(at_s.unwrap_or(self.fingerprints.context.started_at_s));
                 let at_s = at_s.unwrap_or(0);
                 match (at_s + self.manner.every_s).saturating_sub(now) {
                     0 => due.push((at_s, key)),
@@ -151,7 +144,7 @@ impl Round {
     }
 
     fn look_at(&mut self, key: &ReplicaKey) {
-        let Ok(replica) = self.node.accounting().index.readable(key).cloned() else { return };
+        let Ok(replica) = self.fingerprints.context.accounting().index.readable(key).cloned() else { return };
         let (mut outcome, mut faulty) = self.read(&replica);
         if outcome.is_err() && faulty {
             self.rest(ONCE_MORE_AFTER);
@@ -159,7 +152,7 @@ impl Round {
         }
         match outcome {
             // Deleted meanwhile, or the node ends: what was found says nothing.
-            _ if self.is_over() || self.node.accounting().index.readable(key).is_err() => {}
+            _ if self.is_over() || self.fingerprints.context.accounting().index.readable(key).is_err() => {}
             Ok(true) => self.found("sound"),
             Ok(false) => self.act_on(key, "corrupt", "does not have the content it was committed with"),
             Err(error) if faulty => {
@@ -177,8 +170,10 @@ impl Round {
     /// Whether it matches; and, where it cannot be told, whether the disk is why.
     fn read(&mut self, replica: &Replica) -> (Result<bool, ApiError>, bool) {
         self.reading.begin(Some(&replica.key()));
-        let outcome = replicas::is_there(&self.node, replica)
-            .and_then(|there| Ok(there && replicas::matches_by(&self.node, replica, &mut |file, path| self.reading.digests(file, path))?));
+        let outcome = self
+            .fingerprints
+            .is_there(replica)
+            .and_then(|there| Ok(there && self.fingerprints.matches_by(replica, &mut |file, path| self.reading.digests(file, path))?));
         let outcome = match outcome {
             Ok(matches) => self.reading.settle(replica.size_bytes).map(|()| matches),
             failed => failed,
@@ -192,7 +187,7 @@ impl Round {
 
     fn act_on(&self, key: &ReplicaKey, result: &'static str, what: &str) {
         self.found(result);
-        if let Err(error) = self.runtime.block_on(self.node.quarantine(&Cause::default(), key, what)) {
+        if let Err(error) = self.runtime.block_on(self.fingerprints.context.quarantine(&Cause::default(), key, what)) {
             tracing::error!(replica = %key, %error, "a damaged replica could not be quarantined; it is looked at again later");
             self.rest(ONCE_MORE_AFTER);
         }
@@ -201,7 +196,7 @@ impl Round {
     fn save_if(&mut self, due: bool) {
         if due {
             self.saved = Instant::now();
-            if let Err(error) = memory::save(&self.node) {
+            if let Err(error) = memory::save(&self.fingerprints) {
                 tracing::warn!(%error, "when replicas were verified could not be saved; after a restart they are verified anew");
             }
         }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use stager_objects::{Name, Objects, Verdict};
 
-use super::{now_s, Round, ONCE_MORE_AFTER, ORDER_FOR, REST_MAX, REST_MIN};
+use super::{Round, ONCE_MORE_AFTER, ORDER_FOR, REST_MAX, REST_MIN};
+use crate::clock::now_s;
 use crate::metrics::{self, Finding};
 
 const NAMES_AT_ONCE: usize = 1000;
@@ -20,7 +21,7 @@ pub struct Walk {
 impl Round {
     /// For a while; returns when it wants to go on.
     pub fn look_at_objects(&mut self) -> Duration {
-        let Some(objects) = self.node.objects.get().cloned() else { return REST_MAX };
+        let Some(objects) = self.objects.clone() else { return REST_MAX };
         if self.walk.last.is_none() {
             match (self.walk.begun_s + self.manner.every_s).saturating_sub(now_s()) {
                 0 => self.walk.begun_s = now_s(),

@@ -15,8 +15,8 @@ use tokio::runtime::Handle;
 
 use super::{cache, Manner};
 use crate::failure::disk;
-use crate::node::Node;
 use crate::store::digest::{Digests, Hasher};
+use crate::transfers::Transfers;
 
 const STEP_BYTES_MAX: u64 = 1 << 20;
 const STEP_BYTES_MIN: u64 = 64 << 10;
@@ -28,7 +28,7 @@ const BUSY_FACTOR: u64 = 4;
 const FAULTS_OF_DISK: [i32; 3] = [libc::EIO, libc::EBADMSG, libc::EUCLEAN];
 
 pub struct Reading {
-    node: Arc<Node>,
+    transfers: Arc<Transfers>,
     runtime: Handle,
     manner: Manner,
     /// When all that was read so far is paid for.
@@ -43,11 +43,11 @@ pub struct Reading {
 }
 
 impl Reading {
-    pub fn new(node: Arc<Node>, runtime: Handle, manner: Manner) -> Self {
+    pub fn new(transfers: Arc<Transfers>, runtime: Handle, manner: Manner) -> Self {
         // Eight steps a second, so that a slow rate is not one long read and a long pause.
         let step_bytes = (manner.bytes_per_s / 8).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX) / cache::PAGE_BYTES * cache::PAGE_BYTES;
         let (buffer, paid_until) = (vec![0; step_bytes as usize], Instant::now());
-        Self { node, runtime, manner, paid_until, buffer, key: None, resident: Vec::new(), disk_failed: false, read_files: false }
+        Self { transfers, runtime, manner, paid_until, buffer, key: None, resident: Vec::new(), disk_failed: false, read_files: false }
     }
 
     pub fn begin(&mut self, key: Option<&ReplicaKey>) {
@@ -93,12 +93,12 @@ impl Reading {
 
     /// Waits until these bytes fit the rate. An error: nobody wants to know any more.
     fn pay(&mut self, bytes: u64) -> Result<(), ApiError> {
-        let factor = if self.node.transfers.any_runs() { BUSY_FACTOR } else { 1 };
+        let factor = if self.transfers.any_runs() { BUSY_FACTOR } else { 1 };
         let cost = Duration::from_secs_f64((bytes * factor) as f64 / self.manner.bytes_per_s as f64);
         self.paid_until = self.paid_until.max(Instant::now()) + cost;
         let wait = self.paid_until.saturating_duration_since(Instant::now());
-        let ended = self.runtime.block_on(async { tokio::time::timeout(wait, self.node.shutdown.cancelled()).await }).is_ok();
-        let unwanted = self.key.as_ref().is_some_and(|key| self.node.accounting().index.readable(key).is_err());
+        let ended = self.runtime.block_on(async { tokio::time::timeout(wait, self.transfers.context.shutdown.cancelled()).await }).is_ok();
+        let unwanted = self.key.as_ref().is_some_and(|key| self.transfers.context.accounting().index.readable(key).is_err());
         if ended || unwanted {
             let subject = self.key.as_ref().map_or("objects", |key| &key.file_id);
             return Err(ApiError::new(Code::Cancelled, subject, format!("{subject} need not be verified any more")));

@@ -140,6 +140,9 @@ pub fn of_file(file: &File, path: &Path, want_sha256: bool) -> Result<Digests, A
     Ok(hasher.finish())
 }
 
+/// How a file's content is read to be hashed.
+pub type Reader<'a> = dyn FnMut(&File, &Path) -> Result<Digests, ApiError> + 'a;
+
 #[cfg(test)]
 mod tests {
     use super::*;

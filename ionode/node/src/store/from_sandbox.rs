@@ -19,10 +19,10 @@ use super::durability::Durability;
 use super::tree::{Manifest, Member};
 use super::Store;
 use crate::failure::at;
-use crate::fingerprints::Snapshot;
 use crate::sandbox::copy;
 use crate::sandbox::folder::{split, Folder};
 use crate::sandbox::survey::{Found, Seen};
+use crate::store::snapshot::Snapshot;
 
 /// The content of so many bytes of small outputs goes into one record of the log; the others become files.
 pub const INLINE_BYTES_TOGETHER: u64 = 32 << 20;

@@ -4,8 +4,10 @@
 
 pub mod digest;
 pub mod durability;
+pub mod files;
 pub mod from_sandbox;
 pub mod recovery;
+pub mod snapshot;
 pub mod tables;
 pub mod tree;
 mod upgrade;

@@ -3,9 +3,8 @@
 //! The one rule: nothing that the log names is removed here; what is missing or of a wrong size is quarantined and told.
 
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +16,7 @@ use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_store::Log;
 
 use super::durability::Durability;
+use super::files::{list, make_directory, write_whole};
 use super::tables::{self, Kept};
 use super::{log_options, name, names, tree, upgrade, Store, StoreSettings, FORMAT};
 use crate::failure::{at, disk};
@@ -91,10 +91,6 @@ fn load(root: &Path, log: &Log, index: &mut Index) -> Result<Vec<ReplicaKey>, Ap
     Ok(lost)
 }
 
-fn make_directory(path: &Path) -> Result<(), ApiError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at("making", path))
-}
-
 pub fn lock(root: &Path) -> Result<Flock<File>, Unopened> {
     let path = root.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(at("opening", &path))?;
@@ -151,17 +147,6 @@ fn token(root: &Path, durability: Durability) -> Result<String, ApiError> {
     let token: String = rand::random::<[u8; 32]>().iter().map(|byte| format!("{byte:02x}")).collect();
     write_whole(&path, token.as_bytes(), durability)?;
     Ok(token)
-}
-
-/// Appears whole or not at all, mode 0600.
-pub fn write_whole(path: &Path, bytes: &[u8], durability: Durability) -> Result<(), ApiError> {
-    let temporary = path.with_extension("new");
-    let mut file =
-        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary).map_err(at("making", &temporary))?;
-    file.write_all(bytes).map_err(at("writing", &temporary))?;
-    durability.file(&file, &temporary)?;
-    fs::rename(&temporary, path).map_err(at("renaming", path))?;
-    durability.directory(path.parent().expect("a file lies in a directory"))
 }
 
 fn make_shard_directories(root: &Path, durability: Durability) -> Result<(), ApiError> {
@@ -221,13 +206,4 @@ fn remove_garbage(root: &Path, index: &Index) -> Result<(), ApiError> {
         tracing::info!(removed, "removed files that the log does not name");
     }
     Ok(())
-}
-
-pub fn list(directory: &Path) -> Result<Vec<String>, ApiError> {
-    let entries = fs::read_dir(directory).map_err(at("listing", directory))?;
-    let mut names = Vec::new();
-    for entry in entries {
-        names.push(entry.map_err(at("listing", directory))?.file_name().to_string_lossy().into_owned());
-    }
-    Ok(names)
 }

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use stager_core::error::{ApiError, Code};
 use stager_core::ids::is_relative_path;
 
+use super::digest::Reader;
 use super::digest::{self, Digests};
 use crate::failure::at;
-use crate::replicas::Reader;
 
 const FORMAT: u32 = 1;
 

@@ -51,7 +51,7 @@ fn newest_log(root: &Path) -> Result<Option<PathBuf>, ApiError> {
     if !directory.exists() {
         return Ok(None);
     }
-    let entries = super::recovery::list(&directory)?;
+    let entries = super::files::list(&directory)?;
     let newest = entries.iter().filter_map(|entry| entry.strip_suffix(".log")?.parse::<u64>().ok()).max();
     Ok(newest.map(|number| directory.join(format!("{number:08}.log"))))
 }

@@ -16,11 +16,11 @@ use stager_core::error::{ApiError, Class, Code};
 use stager_origins::{Entry, EntryKind, Origin, Priority, Sink};
 
 use super::{Moved, STALL, VERIFY_BYTES_PER_S_MIN};
+use crate::blocking::blocking;
 use crate::failure::at;
-use crate::replicas::blocking;
+use crate::origin_checksums::{also, verify_by_origin};
+use crate::stall::stalled;
 use crate::store::digest::{Also, Digests, Hasher};
-use crate::transfers::arrival;
-use crate::transfers::run::stalled;
 use crate::wire::Expected;
 
 /// A line that breaks again and again without a byte in between is not mended by another try here.
@@ -58,14 +58,14 @@ pub(super) async fn get(origin: &dyn Origin, path: &str, to: PathBuf) -> Result<
     fill(origin, &entry, &arriving).await?;
     let reported = origin.reported_checksum(&entry);
     let expected = Expected { size_bytes: entry.size_bytes, token: None, blake3: None, sha256: None };
-    let also = Also { sha256: true, ..arrival::also(origin, &reported, &expected) };
+    let also = Also { sha256: true, ..also(origin, &reported, &expected) };
     let (file, place) = (arriving.file.clone(), arriving.to.clone());
     let digests = blocking(move || hashed(&file, &place, also)).await?;
     if digests.size_bytes != entry.size_bytes {
         let message = format!("{path} has {} bytes, {} came; it is fetched again", entry.size_bytes, digests.size_bytes);
         return Err(ApiError::new(Code::ShortRead, path, message));
     }
-    let (verified, _) = arrival::verify_by_origin(origin, &entry, &reported, &digests, &Priority::default()).await?;
+    let (verified, _) = verify_by_origin(origin, &entry, &reported, &digests, &Priority::default()).await?;
     Ok(Moved { size_bytes: digests.size_bytes, sha256: digests.sha256.expect("asked for"), verified })
 }
 

@@ -12,10 +12,10 @@ use stager_core::error::{ApiError, Code};
 use stager_origins::{Origin, Priority, Upload};
 
 use super::{Moved, STALL, VERIFY_BYTES_PER_S_MIN};
+use crate::blocking::blocking;
 use crate::failure::at;
-use crate::replicas::blocking;
+use crate::stall::stalled;
 use crate::store::digest::{of_file, Digests};
-use crate::transfers::run::stalled;
 
 const EXECUTABLE: u32 = 0o111;
 

@@ -10,10 +10,11 @@ use stager_core::ids::check_id;
 use stager_core::record::Source;
 use stager_core::replica::{Replica, ReplicaKey};
 
-use super::run::{tell_end, Job};
+use super::table::Transfers;
+use crate::context::{Cause, NodeContext};
 use crate::failure::bad_request;
-use crate::node::{Cause, Node};
 use crate::peers::link::{Link, Term};
+use crate::peers::Peers;
 use crate::wire::{
     not_asked, Ack, CopyRequest, ExpectedCopy, Fact, OutputReplication, PeerReplica, ReplicasWanted, Replication, TransferAnswer,
     TransferStatus,
@@ -27,7 +28,8 @@ pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// What is wanted of other nodes for one replica.
 pub struct Chain {
-    node: Arc<Node>,
+    context: Arc<NodeContext>,
+    peers: Arc<Peers>,
     cause: Cause,
     key: ReplicaKey,
     /// The transfer or attempt that it is for.
@@ -53,14 +55,11 @@ pub(super) fn identity(source: &Source) -> String {
 }
 
 impl Chain {
-    pub(super) fn of(node: &Arc<Node>, job: &Job, key: &ReplicaKey, wanted: Option<&ReplicasWanted>) -> Self {
-        Self::for_maker(node, &job.cause, &job.id, key, wanted)
-    }
-
-    pub fn for_maker(node: &Arc<Node>, cause: &Cause, made_by: &str, key: &ReplicaKey, wanted: Option<&ReplicasWanted>) -> Self {
+    pub fn for_maker(transfers: &Transfers, cause: &Cause, made_by: &str, key: &ReplicaKey, wanted: Option<&ReplicasWanted>) -> Self {
         let wanted = wanted.filter(|wanted| !wanted.chain.is_empty()).cloned();
-        let (node, cause, key, made_by) = (node.clone(), cause.clone(), key.clone(), made_by.to_string());
-        Self { node, cause, key, made_by, wanted, told: None, refused: None }
+        let (context, peers) = (transfers.context.clone(), transfers.peers.clone());
+        let (cause, key, made_by) = (cause.clone(), key.clone(), made_by.to_string());
+        Self { context, peers, cause, key, made_by, wanted, told: None, refused: None }
     }
 
     pub fn ack(&self) -> Option<Ack> {
@@ -88,7 +87,7 @@ impl Chain {
         let request = CopyRequest {
             file_id: self.key.file_id.clone(),
             generation: self.key.generation.clone(),
-            sources: vec![PeerReplica { node_id: self.node.node_id.clone(), generation: self.key.generation.clone() }],
+            sources: vec![PeerReplica { node_id: self.context.node_id.clone(), generation: self.key.generation.clone() }],
             expected,
             priority: 0,
             hold,
@@ -96,7 +95,7 @@ impl Chain {
             replicas,
         };
         let transfer_id = self.copy_id();
-        let told = match self.node.peers.get(first) {
+        let told = match self.peers.get(first) {
             Ok(link) => link.ask_copy(self.term(), &transfer_id, &request).await.map(|_| link),
             Err(error) => Err(error),
         };
@@ -116,7 +115,7 @@ impl Chain {
 
     /// What this node could not get itself the chain cannot get from it.
     pub(super) fn call_off(self) {
-        let first = self.wanted.as_ref().and_then(|wanted| self.node.peers.get(&wanted.chain[0]).ok());
+        let first = self.wanted.as_ref().and_then(|wanted| self.peers.get(&wanted.chain[0]).ok());
         if let Some(link) = first {
             tokio::spawn(async move {
                 if let Err(error) = link.call_off(self.term(), &self.copy_id()).await {
@@ -132,7 +131,7 @@ impl Chain {
 
     /// Once this node holds `replica`: waits until the chain has ended one way or the other.
     pub async fn outcome(&self, replica: &Replica) -> Replication {
-        let mut known = Replication { held_by: vec![self.node.node_id.clone()], missing: Vec::new() };
+        let mut known = Replication { held_by: vec![self.context.node_id.clone()], missing: Vec::new() };
         let Some(wanted) = &self.wanted else { return known };
         let error = match (&self.told, &self.refused) {
             (Some(told), _) => match self.wait(told, replica).await {
@@ -144,7 +143,7 @@ impl Chain {
                 Err(error) => error,
             },
             (None, Some(error)) => error.clone(),
-            (None, None) => self.node.refuse_if_draining(&self.made_by).err().unwrap_or_else(|| not_asked("this node")),
+            (None, None) => self.context.refuse_if_draining(&self.made_by).err().unwrap_or_else(|| not_asked("this node")),
         };
         known.missing = wanted.held_by_nobody(&error);
         known
@@ -198,7 +197,7 @@ impl Chain {
 
 /// Of an output that this node has just committed. `sync`: waits for the whole chain; else its end is an event, or nobody's business.
 pub async fn replicate(
-    node: &Arc<Node>,
+    transfers: &Transfers,
     cause: &Cause,
     made_by: &str,
     replica: &Replica,
@@ -206,15 +205,14 @@ pub async fn replicate(
 ) -> Option<OutputReplication> {
     // Each time under another name: what failed before is not asked how it ended.
     let made_by = format!("{made_by} {:016x}", rand::random::<u64>());
-    let mut chain = Chain::for_maker(node, cause, &made_by, &replica.key(), Some(wanted));
+    let mut chain = Chain::for_maker(transfers, cause, &made_by, &replica.key(), Some(wanted));
     if let Err(error) = chain.tell_of(replica, None).await {
         chain.refused = Some(error);
     }
     match wanted.ack {
         Ack::Local => None,
         Ack::Async => {
-            let (node, cause, replica) = (node.clone(), cause.clone(), replica.clone());
-            node.clone().transfers.follow(tell_end(node, cause, replica, chain));
+            transfers.follow(tell_end(transfers.context.clone(), cause.clone(), replica.clone(), chain));
             None
         }
         Ack::Sync => {
@@ -224,15 +222,24 @@ pub async fn replicate(
     }
 }
 
+/// The chain's end as an event: of an `async` chain.
+pub async fn tell_end(context: Arc<NodeContext>, cause: Cause, replica: Replica, chain: Chain) {
+    let replication = tokio::select! {
+        replication = chain.outcome(&replica) => replication,
+        () = context.shutdown.cancelled() => return,
+    };
+    context.emit(&cause, Fact::Replicated { file_id: replica.file_id, generation: replica.generation, replication });
+}
+
 /// The nodes of a chain: known by their first, and each once.
-pub fn check(node: &Node, chain: &[String]) -> Result<(), ApiError> {
+pub fn check(transfers: &Transfers, chain: &[String]) -> Result<(), ApiError> {
     for (n, node_id) in chain.iter().enumerate() {
         check_id("node id", node_id)?;
-        if *node_id == node.node_id || chain[..n].contains(node_id) {
+        if *node_id == transfers.context.node_id || chain[..n].contains(node_id) {
             return Err(bad_request(node_id, format!("the node {node_id} would get the replica twice; name each node of a chain once")));
         }
     }
-    chain.first().map_or(Ok(()), |first| node.peers.get(first).map(drop))
+    chain.first().map_or(Ok(()), |first| transfers.peers.get(first).map(drop))
 }
 
 /// With `sync` the answer is the whole chain's. An error where a node does not hold it.

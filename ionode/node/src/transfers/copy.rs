@@ -3,7 +3,6 @@
 //! The one rule: what is committed has the BLAKE3 that was expected or, of a file still being made, that its maker found in the end.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,10 +14,10 @@ use stager_origins::Sink;
 use super::chain::{Chain, PEERS};
 use super::copy_tree;
 use super::feed::Feed;
+use super::job::{Job, Moved};
 use super::partial::{adopt, arrive, leave, publish, Order};
-use super::run::{watched, Job, Moved};
+use super::table::Transfers;
 use crate::in_flight::How;
-use crate::node::Node;
 use crate::peers::link::{Link, Term};
 use crate::peers::source::Source;
 use crate::store::digest::Also;
@@ -44,10 +43,10 @@ pub(super) struct At<'a> {
     pub answer: SourceAnswer,
 }
 
-pub(super) async fn copy(node: &Arc<Node>, job: &Job, request: &CopyRequest, claimed: Option<Partial>) -> Result<Moved, ApiError> {
+pub(super) async fn copy(transfers: &Transfers, job: &Job, request: &CopyRequest, claimed: Option<Partial>) -> Result<Moved, ApiError> {
     let key = ReplicaKey::new(&request.file_id, &request.generation);
-    let mut chain = Chain::of(node, job, &key, request.replicas.as_ref());
-    let here = node.accounting().index.readable(&key).cloned().ok();
+    let mut chain = Chain::for_maker(transfers, &job.cause, &job.id, &key, request.replicas.as_ref());
+    let here = transfers.context.accounting().index.readable(&key).cloned().ok();
     if let Some(replica) = here {
         check_expected(request, "this node", &replica.blake3, replica.size_bytes)?;
         chain.tell_of(&replica, request.expected.identity.clone()).await?;
@@ -56,12 +55,12 @@ pub(super) async fn copy(node: &Arc<Node>, job: &Job, request: &CopyRequest, cla
     let mut kept = claimed;
     let mut outcome = Err(no_source(&key));
     for source in &request.sources {
-        outcome = from(node, job, request, source, &mut kept, &mut chain).await;
+        outcome = from(transfers, job, request, source, &mut kept, &mut chain).await;
         if outcome.as_ref().is_err_and(|error| error.code == Code::ChecksumMismatch) {
-            have_verified(node, job, request, source);
+            have_verified(transfers, job, request, source);
         }
         match &outcome {
-            Err(error) if !job.cancel.is_cancelled() && !node.shutdown.is_cancelled() => {
+            Err(error) if !job.cancel.is_cancelled() && !transfers.context.shutdown.is_cancelled() => {
                 tracing::warn!(transfer_id = job.id, source = source.node_id, %error, "a source of a copy failed");
             }
             _ => break,
@@ -70,15 +69,15 @@ pub(super) async fn copy(node: &Arc<Node>, job: &Job, request: &CopyRequest, cla
     match outcome {
         Ok((replica, bytes_moved)) => Ok(Moved { replica, bytes_moved, verified: None, synced: None, chain }),
         Err(error) => {
-            leave(node, job, &key, kept, &error).await;
+            leave(&transfers.context, job, &key, kept, &error).await;
             Err(error)
         }
     }
 }
 
 /// Was it its disk? Then it quarantines the replica, and tells.
-fn have_verified(node: &Arc<Node>, job: &Job, request: &CopyRequest, source: &PeerReplica) {
-    let Ok(link) = node.peers.get(&source.node_id) else { return };
+fn have_verified(transfers: &Transfers, job: &Job, request: &CopyRequest, source: &PeerReplica) {
+    let Ok(link) = transfers.peers.get(&source.node_id) else { return };
     let (key, term) = (ReplicaKey::new(&request.file_id, &source.generation), Term::Of(job.cause.epoch));
     tokio::spawn(async move {
         if let Err(error) = link.ask_verify(term, &key).await {
@@ -93,17 +92,17 @@ fn no_source(key: &ReplicaKey) -> ApiError {
 
 /// What a source that fails leaves in `kept` is gone on with from the next one.
 async fn from(
-    node: &Arc<Node>,
+    transfers: &Transfers,
     job: &Job,
     request: &CopyRequest,
     source: &PeerReplica,
     kept: &mut Option<Partial>,
     chain: &mut Chain,
 ) -> Result<(Replica, u64), ApiError> {
-    let link = node.peers.get(&source.node_id)?;
+    let link = transfers.peers.get(&source.node_id)?;
     let key = ReplicaKey::new(&request.file_id, &source.generation);
     let term = Term::Of(job.cause.epoch);
-    let answer = watched(node, job, &request.file_id, STALL, link.source(term, &key, false)).await?;
+    let answer = job.watched(&request.file_id, STALL, link.source(term, &key, false)).await?;
     let blake3 = answer.blake3.as_deref().or(request.expected.blake3.as_deref()).unwrap_or("");
     if answer.stripes.is_none() {
         check_expected(request, &link.name(), blake3, answer.size_bytes)?;
@@ -114,13 +113,13 @@ async fn from(
         return Err(ApiError::new(Code::StripeNotHere, &request.file_id, message));
     }
     if at.answer.kind == ReplicaKind::Directory {
-        return copy_tree::copy(node, job, request, &at, chain).await;
+        return copy_tree::copy(&transfers.fingerprints, job, request, &at, chain).await;
     }
-    let outcome = file(node, job, request, &at, kept.take(), chain).await;
+    let outcome = file(transfers, job, request, &at, kept.take(), chain).await;
     match outcome {
         // Some of what was wrong may have come from a source before this one: it is asked for all.
         Err((error, Some(joined))) if error.code == Code::ChecksumMismatch && joined.watermark_bytes == joined.size_bytes => {
-            let fresh = file(node, job, request, &at, None, chain).await;
+            let fresh = file(transfers, job, request, &at, None, chain).await;
             fresh.map_err(|(error, reached)| {
                 *kept = reached.filter(|reached| reached.watermark_bytes < reached.size_bytes);
                 error
@@ -167,7 +166,7 @@ impl Feed for PeerFeed<'_> {
 type Stopped = (ApiError, Option<Partial>);
 
 async fn file(
-    node: &Arc<Node>,
+    transfers: &Transfers,
     job: &Job,
     request: &CopyRequest,
     at: &At<'_>,
@@ -177,15 +176,15 @@ async fn file(
     let key = ReplicaKey::new(&request.file_id, &request.generation);
     let size_bytes = request.expected.size_bytes;
     let joined = kept.as_ref().is_some_and(|kept| kept.watermark_bytes > 0);
-    let partial = adopt(node, &key, &place(request), size_bytes, kept).await.map_err(|error| (error, None))?;
+    let partial = adopt(&transfers.context, &key, &place(request), size_bytes, kept).await.map_err(|error| (error, None))?;
     let source = Source { link: at.link, key: at.key.clone(), member: None, size_bytes, term: at.term };
     let stall = if at.answer.blake3.is_some() { STALL } else { FOLLOWING_STALL };
     let feed = PeerFeed { source, stall };
     let also = Also { sha256: at.answer.sha256.is_some(), ..Also::default() };
     let how = How { executable: at.answer.executable, stripes: None };
     let order = Order { subject: &request.file_id, also, how };
-    let arrived = arrive(node, job, &order, &feed, partial, chain).await?;
-    let said = checked(node, job, request, at).await.map_err(|error| (error, Some(arrived.reached.clone())))?;
+    let arrived = arrive(&transfers.context, job, &order, &feed, partial, chain).await?;
+    let said = checked(job, request, at).await.map_err(|error| (error, Some(arrived.reached.clone())))?;
     if arrived.digests.blake3 != said.blake3.clone().unwrap_or_default() {
         let message = format!(
             "{} sent a content of {} whose BLAKE3 is not the expected one, in blocks whose checksums were right; its bytes were deleted",
@@ -210,17 +209,17 @@ async fn file(
         state: ReplicaState::Present,
         stripes: None,
     };
-    let published = publish(node, job, arrived.file, replica, arrived.in_flight).await;
+    let published = publish(&transfers.fingerprints, job, arrived.file, replica, arrived.in_flight).await;
     published.map(|replica| (replica, arrived.bytes_moved)).map_err(|error| (error, Some(arrived.reached)))
 }
 
 /// What the source says once it has checked all of its own.
-async fn checked(node: &Arc<Node>, job: &Job, request: &CopyRequest, at: &At<'_>) -> Result<SourceAnswer, ApiError> {
+async fn checked(job: &Job, request: &CopyRequest, at: &At<'_>) -> Result<SourceAnswer, ApiError> {
     if let (Some(expected), Some(_)) = (&request.expected.blake3, &at.answer.blake3) {
         return Ok(SourceAnswer { blake3: Some(expected.to_ascii_lowercase()), ..at.answer.clone() });
     }
     loop {
-        let answer = watched(node, job, &request.file_id, FOLLOWING_STALL, at.link.source(at.term, &at.key, true)).await?;
+        let answer = job.watched(&request.file_id, FOLLOWING_STALL, at.link.source(at.term, &at.key, true)).await?;
         if let Some(blake3) = &answer.blake3 {
             check_expected(request, &at.link.name(), blake3, answer.size_bytes)?;
             return Ok(answer);

@@ -3,41 +3,35 @@
 //! The one rule: a pack is a shorter way to what a copy is. What it does not bring whole and right goes the way of every copy.
 
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream::{self, StreamExt};
 use stager_core::error::{ApiError, Code};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_core::space::Holder;
-use tracing::Instrument;
 
-use super::chain::Chain;
-use super::copy;
-use super::run::{begin, end, Begun, Job, Moved};
-use super::{Transfer, TransferTable};
-use crate::node::Node;
-use crate::packs::ask::fitting;
-use crate::packs::format::{About, Ask, Said, CONTENT_BYTES_MAX};
+use super::job::{begin, Begun, Job};
+use super::table::{Transfer, TransferTable, Transfers};
+use crate::blocking::blocking;
+use crate::context::NodeContext;
+use crate::pack_format::{About, Ask, Said, CONTENT_BYTES_MAX};
 use crate::peers::link::Term;
-use crate::replicas::blocking;
+use crate::peers::pack::fitting;
 use crate::store::digest;
 use crate::wire::{CopyRequest, TransferRequest, TransferStatus};
 
 /// For a whole pack: what takes longer is asked for one by one.
 const WITHIN: Duration = Duration::from_secs(60);
-const ONE_BY_ONE_AT_ONCE: usize = 4;
 
 /// Whether it may come in a pack: small, and the last of its chain.
-pub(super) fn fits(node: &Node, transfer: &Transfer) -> bool {
+pub(super) fn fits(context: &NodeContext, transfer: &Transfer) -> bool {
     let TransferRequest::Copy(copy) = &transfer.request else { return false };
     let last = copy.replicas.as_ref().is_none_or(|replicas| replicas.chain.is_empty());
-    last && transfer.partial.is_none() && copy.expected.size_bytes <= node.store.inline_bytes_max.min(CONTENT_BYTES_MAX as u64)
+    last && transfer.partial.is_none() && copy.expected.size_bytes <= context.store.inline_bytes_max.min(CONTENT_BYTES_MAX as u64)
 }
 
 /// Takes those out of the queue that go with the one that starts.
-pub(super) fn along(table: &mut TransferTable, node: &Node, first: &Begun) -> Vec<Begun> {
+pub(super) fn along(table: &mut TransferTable, context: &NodeContext, first: &Begun) -> Vec<Begun> {
     let (lane, epoch) = (first.job.lane.clone(), first.job.cause.epoch);
     let Some(waiting) = table.small.remove(&lane) else { return Vec::new() };
     // Those that started, were cancelled or have ended stand in the list for no longer than this.
@@ -51,47 +45,7 @@ pub(super) fn along(table: &mut TransferTable, node: &Node, first: &Begun) -> Ve
         table.small.insert(lane, left);
     }
     let taken: Vec<String> = waiting.into_iter().filter(|id| table.queue.remove(id)).collect();
-    taken.into_iter().map(|id| begin(node, table, id, false)).collect()
-}
-
-/// The first one has the place in the lane, so it ends last.
-pub(super) async fn run(node: Arc<Node>, first: Begun, along: Vec<Begun>) {
-    let started = Instant::now();
-    let mut group: Vec<Begun> = along;
-    group.push(first);
-    let mut came = match packed(&node, &group).await {
-        Ok(came) => came,
-        Err(error) => {
-            tracing::warn!(%error, copies = group.len(), "a pack of copies failed; they are made one by one");
-            group.iter().map(|_| None).collect()
-        }
-    };
-    let last = group.pop().zip(came.pop());
-    let others = stream::iter(group.into_iter().zip(came));
-    let one = |(begun, replica): (Begun, Option<Replica>)| {
-        let node = node.clone();
-        async move {
-            let span = begun.job.span(&begun.request);
-            settle(&node, begun, replica, started).instrument(span).await;
-        }
-    };
-    others.map(one).buffer_unordered(ONE_BY_ONE_AT_ONCE).collect::<Vec<()>>().await;
-    if let Some(last) = last {
-        one(last).await;
-    }
-}
-
-async fn settle(node: &Arc<Node>, begun: Begun, replica: Option<Replica>, started: Instant) {
-    let Begun { job, request, partial, .. } = begun;
-    let outcome = match (replica, &request) {
-        (Some(replica), _) => {
-            let chain = Chain::of(node, &job, &replica.key(), None);
-            Ok(Moved { bytes_moved: replica.size_bytes, replica, verified: None, synced: None, chain })
-        }
-        (None, TransferRequest::Copy(copy)) => copy::copy(node, &job, copy, partial).await,
-        (None, _) => unreachable!("only copies come in packs"),
-    };
-    end(node, &job, &request, outcome, started).await;
+    taken.into_iter().map(|id| begin(context, table, id, false)).collect()
 }
 
 fn copy_of(begun: &Begun) -> &CopyRequest {
@@ -102,30 +56,34 @@ fn copy_of(begun: &Begun) -> &CopyRequest {
 }
 
 /// Those that came whole and right, committed; `None` for the others.
-async fn packed(node: &Arc<Node>, group: &[Begun]) -> Result<Vec<Option<Replica>>, ApiError> {
+pub(super) async fn packed(transfers: &Transfers, group: &[Begun]) -> Result<Vec<Option<Replica>>, ApiError> {
     let first = copy_of(group.last().expect("a group has a first"));
     let source = &first.sources[0];
-    let link = node.peers.get(&source.node_id)?;
+    let link = transfers.peers.get(&source.node_id)?;
     let asks: Vec<Ask> =
         group.iter().map(|begun| Ask::Get(ReplicaKey::new(&copy_of(begun).file_id, &copy_of(begun).sources[0].generation))).collect();
     let content_bytes = group.iter().map(|begun| copy_of(begun).expected.size_bytes).sum();
     let term = Term::Of(group[0].job.cause.epoch);
     let answers = tokio::select! {
         answers = tokio::time::timeout(WITHIN, link.pack(term, &asks, content_bytes)) => answers.map_err(|_| link.lost("a pack took too long"))??,
-        () = node.shutdown.cancelled() => return Err(ApiError::new(Code::Draining, "pack", "the node ends")),
+        () = transfers.context.shutdown.cancelled() => return Err(ApiError::new(Code::Draining, "pack", "the node ends")),
     };
     let wanted: Vec<CopyRequest> = group.iter().map(|begun| copy_of(begun).clone()).collect();
     let made = blocking(move || Ok(wanted.iter().zip(answers).map(|(wanted, answer)| judged(wanted, answer)).collect::<Vec<_>>())).await?;
     // What was cancelled meanwhile, or is here already, is told the usual way.
     let made: Vec<Option<(Replica, Bytes)>> = {
-        let accounting = node.accounting();
+        let accounting = transfers.context.accounting();
         let kept = |(begun, made): (&Begun, Option<(Replica, Bytes)>)| {
             made.filter(|(replica, _)| !begun.job.cancel.is_cancelled() && accounting.index.replica(&replica.key()).is_none())
         };
         group.iter().zip(made).map(kept).collect()
     };
-    node.store.commit(made.iter().flatten().map(|(replica, content)| (replica, Some(content.clone()))), &[], Vec::new()).await?;
-    let mut accounting = node.accounting();
+    transfers
+        .context
+        .store
+        .commit(made.iter().flatten().map(|(replica, content)| (replica, Some(content.clone()))), &[], Vec::new())
+        .await?;
+    let mut accounting = transfers.context.accounting();
     for (begun, (replica, _)) in group.iter().zip(&made).filter_map(|(begun, made)| made.as_ref().map(|made| (begun, made))) {
         accounting.index.commit(&Holder::Transfer(begun.job.id.clone()), std::slice::from_ref(replica));
         arrived(&begun.job, replica.size_bytes);

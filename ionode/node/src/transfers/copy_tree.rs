@@ -21,12 +21,14 @@ use stager_origins::Sink;
 
 use super::chain::Chain;
 use super::copy::At;
-use super::run::{watched, Job};
+use super::job::Job;
+use crate::blocking::blocking;
 use crate::failure::at as failed_at;
-use crate::node::Node;
+use crate::fingerprints::Fingerprints;
 use crate::peers::source::Source;
-use crate::replicas::{blocking, put_manifest};
+use crate::replicas::put_manifest;
 use crate::store::digest;
+use crate::store::snapshot::snapshot;
 use crate::store::tree::{Manifest, Member};
 use crate::wire::CopyRequest;
 
@@ -34,22 +36,22 @@ const MEMBERS_AT_ONCE: usize = 8;
 const STALL: Duration = Duration::from_secs(15);
 
 pub(super) async fn copy(
-    node: &Arc<Node>,
+    fingerprints: &Arc<Fingerprints>,
     job: &Job,
     request: &CopyRequest,
     at: &At<'_>,
     chain: &mut Chain,
 ) -> Result<(Replica, u64), ApiError> {
     let key = ReplicaKey::new(&request.file_id, &request.generation);
-    let bytes = watched(node, job, &request.file_id, STALL, at.link.manifest(at.term, &at.key)).await?;
+    let bytes = job.watched(&request.file_id, STALL, at.link.manifest(at.term, &at.key)).await?;
     let manifest = checked_manifest(request, &at.link.name(), &bytes)?;
-    let top = node.store.partial_path(&key);
+    let top = fingerprints.context.store.partial_path(&key);
     let (made_top, folders) = (top.clone(), manifest.folders());
     blocking(move || make_folders(&made_top, &folders)).await?;
     let moved = AtomicU64::new(0);
     let members = manifest.members.iter().map(|wanted| member(job, at, &top, wanted, &moved));
     let all = stream::iter(members.collect::<Vec<_>>()).buffer_unordered(MEMBERS_AT_ONCE).try_collect::<Vec<()>>();
-    watched(node, job, &request.file_id, STALL, all).await?;
+    job.watched(&request.file_id, STALL, all).await?;
     let digests = digest::of_bytes(&bytes, false);
     let replica = Replica {
         file_id: key.file_id.clone(),
@@ -65,7 +67,7 @@ pub(super) async fn copy(
         state: ReplicaState::Present,
         stripes: None,
     };
-    let replica = publish(node, job, replica, bytes).await?;
+    let replica = publish(fingerprints, job, replica, bytes).await?;
     // What lies behind in the chain begins when this node has verified all of it: a tree has no order to be followed in.
     chain.tell_of(&replica, None).await?;
     Ok((replica, moved.into_inner()))
@@ -157,9 +159,10 @@ impl Sink for MemberSink<'_> {
     }
 }
 
-async fn publish(node: &Arc<Node>, job: &Job, replica: Replica, manifest: Bytes) -> Result<Replica, ApiError> {
+async fn publish(fingerprints: &Arc<Fingerprints>, job: &Job, replica: Replica, manifest: Bytes) -> Result<Replica, ApiError> {
+    let context = &fingerprints.context;
     let key = replica.key();
-    let (worker, published) = (node.clone(), replica.clone());
+    let (worker, published) = (context.clone(), replica.clone());
     let snapshot = blocking(move || {
         let (from, to) = (worker.store.partial_path(&published.key()), worker.store.data_path(&published.key()));
         let parsed: Manifest = serde_json::from_slice(&manifest).expect("it was parsed before");
@@ -171,11 +174,11 @@ async fn publish(node: &Arc<Node>, job: &Job, replica: Replica, manifest: Bytes)
         put_manifest(&worker.store, &published.key(), &manifest)?;
         std::fs::rename(&from, &to).map_err(failed_at("renaming", &from))?;
         worker.store.durability.file_system(&to)?;
-        crate::fingerprints::snapshot(&worker.store, &published)
+        snapshot(&worker.store, &published)
     })
     .await?;
-    node.store.write(vec![Record::Commit { replicas: vec![replica.clone()] }], vec![node.store.shard_directory(&key)]).await?;
-    node.accounting().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
-    node.fingerprints.set(&key, snapshot);
+    context.store.write(vec![Record::Commit { replicas: vec![replica.clone()] }], vec![context.store.shard_directory(&key)]).await?;
+    context.accounting().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
+    fingerprints.set(&key, snapshot);
     Ok(replica)
 }

@@ -12,8 +12,6 @@ use stager_core::error::{ApiError, Code};
 use stager_core::stripes::Layout;
 use stager_origins::{Entry, EntryKind, Origin, Priority, Sink};
 
-use super::fetch::source_changed;
-
 #[async_trait]
 pub(super) trait Feed: Send + Sync {
     async fn feed(&self, range: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError>;
@@ -102,6 +100,24 @@ pub(super) async fn unchanged(origin: &dyn Origin, entry: &Entry) -> Result<(), 
         return Ok(());
     }
     Err(source_changed(&entry.path, &entry.token, &now.token))
+}
+
+pub(super) fn source_changed(path: &str, was: &str, is: &str) -> ApiError {
+    ApiError::new(
+        Code::SourceChanged,
+        path,
+        format!("{path} changed at its origin: expected {was}, found {is}; plan again with what is there now"),
+    )
+}
+
+pub(super) fn short(path: &str) -> ApiError {
+    ApiError::new(Code::ShortRead, path, format!("fewer bytes of {path} came than it has; it is tried again"))
+}
+
+pub(super) fn misplaced(path: &str, offset: u64, length: u64) -> ApiError {
+    let message =
+        format!("the origin sent {length} bytes at {offset} of {path}, which were not asked for or came twice; it is fetched anew");
+    ApiError::new(Code::OriginMisbehaves, path, message)
 }
 
 #[cfg(test)]

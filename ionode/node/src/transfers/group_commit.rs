@@ -10,15 +10,18 @@ use bytes::Bytes;
 use stager_core::error::ApiError;
 use stager_core::replica::Replica;
 use tokio::sync::{oneshot, Notify};
+use tokio_util::task::TaskTracker;
 
-use crate::node::Node;
+use crate::context::NodeContext;
 
 /// Less than a round trip of the lines where this pays, so that these stay full.
 const WAIT_MAX: Duration = Duration::from_millis(25);
 const FILES_MAX: usize = 64;
 
-#[derive(Default)]
 pub struct GroupCommit {
+    context: Arc<NodeContext>,
+    /// Of what is to be waited for at the node's end.
+    tracker: TaskTracker,
     waiting: Mutex<Vec<Waiter>>,
     hurry: Notify,
 }
@@ -29,44 +32,48 @@ struct Waiter {
     done: oneshot::Sender<Result<(), ApiError>>,
 }
 
-/// Returns when the log holds it.
-pub(super) async fn commit(node: &Arc<Node>, replica: &Replica, content: Bytes) -> Result<(), ApiError> {
-    let running = node.transfers.table().queue.running();
-    let group = &node.transfers.group_commit;
-    let (done, heard) = oneshot::channel();
-    let waiting = {
-        let mut waiting = group.waiting.lock().expect("no holder panics");
-        waiting.push(Waiter { replica: replica.clone(), content, done });
-        waiting.len()
-    };
-    if is_due(waiting, running) {
-        group.hurry.notify_one();
+impl GroupCommit {
+    pub fn new(context: Arc<NodeContext>, tracker: TaskTracker) -> Self {
+        Self { context, tracker, waiting: Mutex::default(), hurry: Notify::new() }
     }
-    if waiting == 1 {
-        // Not a part of this transfer, which may be cancelled: the others count on it.
-        node.transfers.follow(round(node.clone()));
+
+    /// Returns when the log holds it. `running`: how many transfers could bring another.
+    pub async fn commit(self: &Arc<Self>, replica: &Replica, content: Bytes, running: usize) -> Result<(), ApiError> {
+        let (done, heard) = oneshot::channel();
+        let waiting = {
+            let mut waiting = self.waiting.lock().expect("no holder panics");
+            waiting.push(Waiter { replica: replica.clone(), content, done });
+            waiting.len()
+        };
+        if is_due(waiting, running) {
+            self.hurry.notify_one();
+        }
+        if waiting == 1 {
+            // Not a part of this transfer, which may be cancelled: the others count on it.
+            let group = self.clone();
+            self.tracker.spawn(async move { group.round().await });
+        }
+        heard.await.expect("every round tells all that it took")
     }
-    heard.await.expect("every round tells all that it took")
+
+    async fn round(&self) {
+        tokio::select! {
+            () = self.hurry.notified() => {}
+            () = tokio::time::sleep(WAIT_MAX) => {}
+        }
+        let taken = std::mem::take(&mut *self.waiting.lock().expect("no holder panics"));
+        let files = taken.iter().map(|waiter| (&waiter.replica, Some(waiter.content.clone())));
+        let outcome = self.context.store.commit(files, &[], Vec::new()).await;
+        for waiter in taken {
+            // Whose transfer was given up hears nothing; the next start of the node finds what it left.
+            let _ = waiter.done.send(outcome.clone());
+        }
+    }
 }
 
 /// Half of what runs has come: to wait for the rest would keep what could run from starting.
 fn is_due(waiting: usize, running: usize) -> bool {
     waiting >= FILES_MAX || 2 * waiting >= running
-}
-
-async fn round(node: Arc<Node>) {
-    let group = &node.transfers.group_commit;
-    tokio::select! {
-        () = group.hurry.notified() => {}
-        () = tokio::time::sleep(WAIT_MAX) => {}
-    }
-    let taken = std::mem::take(&mut *group.waiting.lock().expect("no holder panics"));
-    let files = taken.iter().map(|waiter| (&waiter.replica, Some(waiter.content.clone())));
-    let outcome = node.store.commit(files, &[], Vec::new()).await;
-    for waiter in taken {
-        // Whose transfer was given up hears nothing; the next start of the node finds what it left.
-        let _ = waiter.done.send(outcome.clone());
-    }
 }
 
 #[cfg(test)]

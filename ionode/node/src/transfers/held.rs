@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use stager_core::error::{ApiError, Class};
 
 use super::chain::LOST_WITHIN;
-use super::run::end_unstarted;
-use crate::node::Node;
+use super::completion::end_unstarted;
+use super::table::Transfers;
 use crate::peers::link::Term;
 use crate::wire::{TransferAnswer, TransferRequest};
 
@@ -18,29 +18,29 @@ const HELD_MAX: Duration = Duration::from_secs(3600);
 /// Most are let go before it is looked for the first time.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-pub(super) fn watch(node: &Arc<Node>, transfer_id: &str) {
-    let (node, transfer_id) = (node.clone(), transfer_id.to_string());
+pub(super) fn watch(transfers: &Arc<Transfers>, transfer_id: &str) {
+    let (transfers, transfer_id) = (transfers.clone(), transfer_id.to_string());
     tokio::spawn(async move {
         let why = tokio::select! {
-            why = tokio::time::timeout(HELD_MAX, forsaken(&node, &transfer_id)) => {
+            why = tokio::time::timeout(HELD_MAX, forsaken(&transfers, &transfer_id)) => {
                 why.unwrap_or_else(|_| "it was held for too long".into())
             }
-            () = node.shutdown.cancelled() => return,
+            () = transfers.context.shutdown.cancelled() => return,
         };
-        let held = node.transfers.table().by_id.get_mut(&transfer_id).is_some_and(|transfer| std::mem::take(&mut transfer.held));
+        let held = transfers.table().by_id.get_mut(&transfer_id).is_some_and(|transfer| std::mem::take(&mut transfer.held));
         if held {
             tracing::warn!(transfer_id, why, "a copy that was held for the node before it in its chain is given up");
-            end_unstarted(&node, &transfer_id, None);
+            end_unstarted(&transfers, &transfer_id, None);
         }
     });
 }
 
 /// Returns when it is held no more, or nobody is left who would let it go.
-async fn forsaken(node: &Arc<Node>, transfer_id: &str) -> String {
+async fn forsaken(transfers: &Transfers, transfer_id: &str) -> String {
     let mut lost_since: Option<Instant> = None;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        match ask(node, transfer_id).await {
+        match ask(transfers, transfer_id).await {
             Some(Ok(answer)) if !answer.state.is_over() => lost_since = None,
             Some(Ok(_)) => return "what it was held for is over".into(),
             Some(Err(error)) if error.class != Class::Transient => return error.message,
@@ -52,16 +52,16 @@ async fn forsaken(node: &Arc<Node>, transfer_id: &str) -> String {
 }
 
 /// How that stands which it is held for; nothing where it is not held.
-async fn ask(node: &Arc<Node>, transfer_id: &str) -> Option<Result<TransferAnswer, ApiError>> {
+async fn ask(transfers: &Transfers, transfer_id: &str) -> Option<Result<TransferAnswer, ApiError>> {
     let (holder, held_for, epoch) = {
-        let table = node.transfers.table();
+        let table = transfers.table();
         let transfer = table.by_id.get(transfer_id).filter(|transfer| transfer.held)?;
         let TransferRequest::Copy(copy) = &transfer.request else { return None };
         (copy.sources.first()?.node_id.clone(), copy.held_for.clone(), transfer.cause.epoch)
     };
     // Who did not say what for is waited for until it is too long.
     let Some(held_for) = held_for else { return std::future::pending().await };
-    Some(match node.peers.get(&holder) {
+    Some(match transfers.peers.get(&holder) {
         Ok(link) => link.transfer(Term::Of(epoch), &held_for, false).await,
         Err(error) => Err(error),
     })

@@ -17,11 +17,11 @@ use stager_core::watermark::Watermark;
 use stager_origins::{Priority, Sink};
 use tokio::sync::watch;
 
-use super::partial::misplaced;
-use super::run::Job;
+use super::feed::misplaced;
+use super::job::Job;
+use crate::blocking::blocking;
+use crate::context::NodeContext;
 use crate::failure::at;
-use crate::node::Node;
-use crate::replicas::blocking;
 use crate::store::digest::Hasher;
 
 /// How far hashing may lag: what waits is still in the page cache then, and memory stays bounded.
@@ -57,7 +57,7 @@ impl Hashing {
 
 /// `partial.watermark_bytes` are in the file and in `hasher` already.
 pub fn open(
-    node: &Arc<Node>,
+    context: &Arc<NodeContext>,
     job: &Job,
     file: Arc<File>,
     partial: Partial,
@@ -67,7 +67,7 @@ pub fn open(
     let start = partial.watermark_bytes;
     let (arrived, positions) = mpsc::channel();
     let (hashed_at, hashed) = watch::channel(start);
-    let path = node.store.partial_path(&partial.key);
+    let path = context.store.partial_path(&partial.key);
     job.progress.store(start, Ordering::Relaxed);
     let data = IncomingData {
         file: file.clone(),
@@ -80,7 +80,7 @@ pub fn open(
         job: job.clone(),
         arrived_bytes,
     };
-    let follower = Follower { node: node.clone(), file, path, partial, hasher, hashed_at, checkpoint_at: Instant::now() };
+    let follower = Follower { context: context.clone(), file, path, partial, hasher, hashed_at, checkpoint_at: Instant::now() };
     let span = tracing::Span::current();
     (data, Hashing(tokio::task::spawn_blocking(move || span.in_scope(|| follower.run(&positions)))))
 }
@@ -130,7 +130,7 @@ impl Sink for IncomingData {
 }
 
 struct Follower {
-    node: Arc<Node>,
+    context: Arc<NodeContext>,
     file: Arc<File>,
     path: PathBuf,
     partial: Partial,
@@ -165,9 +165,9 @@ impl Follower {
         self.checkpoint_at = Instant::now();
         self.partial.watermark_bytes = self.hasher.size_bytes();
         self.partial.prefix_blake3 = self.hasher.blake3_so_far();
-        self.node.store.durability.file(&self.file, &self.path)?;
-        self.node.store.write_blocking(&[Record::Partial(self.partial.clone())])?;
-        self.node.accounting().index.put_partial(self.partial.clone(), true);
+        self.context.store.durability.file(&self.file, &self.path)?;
+        self.context.store.write_blocking(&[Record::Partial(self.partial.clone())])?;
+        self.context.accounting().index.put_partial(self.partial.clone(), true);
         Ok(())
     }
 }

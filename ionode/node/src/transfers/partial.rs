@@ -10,26 +10,29 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::fcntl::{fallocate, FallocateFlags};
 use stager_core::error::{ApiError, Class, Code};
+use stager_core::index::Index;
 use stager_core::record::{Partial, Record, Source};
 use stager_core::replica::{Replica, ReplicaKey};
 use stager_core::space::Holder;
 
 use super::chain::Chain;
-use super::feed::Feed;
+use super::feed::{short, Feed};
 use super::incoming_data;
-use super::run::{watched, Job};
+use super::job::Job;
+use crate::blocking::blocking;
+use crate::context::NodeContext;
 use crate::failure::at;
+use crate::fingerprints::Fingerprints;
 use crate::in_flight::{How, InFlightWriter};
-use crate::node::Node;
-use crate::replicas::blocking;
 use crate::store::digest::{Also, Digests, Hasher};
+use crate::store::snapshot::snapshot;
 
 /// Below this the blocks are not worth a call to reserve them.
 const ALLOCATE_FROM_BYTES: u64 = 1 << 20;
 
 /// The partial to go on with under this transfer's key; a fresh one if there is none of this content.
 pub(super) async fn adopt(
-    node: &Arc<Node>,
+    context: &Arc<NodeContext>,
     key: &ReplicaKey,
     source: &Source,
     size_bytes: u64,
@@ -45,15 +48,15 @@ pub(super) async fn adopt(
     let found = match claimed {
         Some(partial) if partial.source == *source => Some(partial),
         Some(other) => {
-            discard(node, &other.key).await;
+            discard(context, &other.key).await;
             None
         }
-        None => super::claim(&mut node.accounting().index, &key.file_id, source, size_bytes),
+        None => claim(&mut context.accounting().index, &key.file_id, source, size_bytes),
     };
     let Some(partial) = found else {
         // Bytes of another content under this very key would be taken for checkpoints of this fetch.
-        if node.accounting().index.partial(key).is_some() {
-            discard(node, key).await;
+        if context.accounting().index.partial(key).is_some() {
+            discard(context, key).await;
         }
         return Ok(fresh);
     };
@@ -61,20 +64,20 @@ pub(super) async fn adopt(
         return Ok(partial);
     }
     let before = partial.key.clone();
-    let moved = rename(node, key, partial).await;
+    let moved = rename(context, key, partial).await;
     if moved.is_err() {
-        discard(node, &before).await;
+        discard(context, &before).await;
     }
     moved
 }
 
 /// An earlier generation's partial goes on under this one's key.
-async fn rename(node: &Arc<Node>, key: &ReplicaKey, mut partial: Partial) -> Result<Partial, ApiError> {
-    let (from, to) = (node.store.partial_path(&partial.key), node.store.partial_path(key));
+async fn rename(context: &Arc<NodeContext>, key: &ReplicaKey, mut partial: Partial) -> Result<Partial, ApiError> {
+    let (from, to) = (context.store.partial_path(&partial.key), context.store.partial_path(key));
     let gone = Record::PartialGone { key: std::mem::replace(&mut partial.key, key.clone()) };
     blocking(move || std::fs::rename(&from, &to).map_err(at("renaming", &from))).await?;
-    node.store.write(vec![gone.clone(), Record::Partial(partial.clone())], Vec::new()).await?;
-    let mut accounting = node.accounting();
+    context.store.write(vec![gone.clone(), Record::Partial(partial.clone())], Vec::new()).await?;
+    let mut accounting = context.accounting();
     accounting.index.apply(&gone);
     accounting.index.put_partial(partial.clone(), true);
     Ok(partial)
@@ -100,21 +103,21 @@ pub(super) struct Arrived {
 }
 
 pub(super) async fn arrive(
-    node: &Arc<Node>,
+    context: &Arc<NodeContext>,
     job: &Job,
     order: &Order<'_>,
     feed: &dyn Feed,
     partial: Partial,
     chain: &mut Chain,
 ) -> Result<Arrived, Stopped> {
-    let path = node.store.partial_path(&partial.key);
+    let path = context.store.partial_path(&partial.key);
     let (size_bytes, also, identity) = (partial.size_bytes, order.also, partial.source.clone());
     let opened = blocking(move || open_partial(path, partial, also)).await;
     let (file, partial, hasher) = opened.map_err(|error| (error, None))?;
     let start = partial.watermark_bytes;
-    let in_flight = node.in_flight.begin(&partial.key, file.clone(), size_bytes, start, order.how);
+    let in_flight = context.in_flight.begin(&partial.key, file.clone(), size_bytes, start, order.how);
     chain.tell(size_bytes, &identity).await.map_err(|error| (error, Some(partial.clone())))?;
-    let (sink, hashing) = incoming_data::open(node, job, file.clone(), partial.clone(), hasher, in_flight.marker());
+    let (sink, hashing) = incoming_data::open(context, job, file.clone(), partial.clone(), hasher, in_flight.marker());
     let arrived = async {
         if start < size_bytes {
             feed.feed(start..size_bytes, &sink).await?;
@@ -126,7 +129,7 @@ pub(super) async fn arrive(
         }
         Err(short(order.subject))
     };
-    let fetched = watched(node, job, order.subject, feed.stall(), arrived).await;
+    let fetched = job.watched(order.subject, feed.stall(), arrived).await;
     drop(sink);
     let hasher = match (hashing.finish().await, &fetched) {
         (Ok(hasher), _) => hasher,
@@ -138,16 +141,6 @@ pub(super) async fn arrive(
         Ok(()) => Ok(Arrived { file, digests: hasher.finish(), reached, bytes_moved: size_bytes - start, in_flight }),
         Err(error) => Err((error, Some(reached))),
     }
-}
-
-pub(super) fn short(path: &str) -> ApiError {
-    ApiError::new(Code::ShortRead, path, format!("fewer bytes of {path} came than it has; it is tried again"))
-}
-
-pub(super) fn misplaced(path: &str, offset: u64, length: u64) -> ApiError {
-    let message =
-        format!("the origin sent {length} bytes at {offset} of {path}, which were not asked for or came twice; it is fetched anew");
-    ApiError::new(Code::OriginMisbehaves, path, message)
 }
 
 /// The partial file, its prefix hashed again: what does not have the recorded hash is fetched anew.
@@ -187,41 +180,42 @@ fn allocate(file: &File, path: &std::path::Path, size_bytes: u64) -> Result<(), 
 
 /// What was found right becomes a replica; who follows it hears so at once, and syncs while this node does.
 pub(super) async fn publish(
-    node: &Arc<Node>,
+    fingerprints: &Arc<Fingerprints>,
     job: &Job,
     file: Arc<File>,
     replica: Replica,
     in_flight: InFlightWriter,
 ) -> Result<Replica, ApiError> {
+    let context = &fingerprints.context;
     in_flight.verified(&replica);
-    if replica.size_bytes <= node.store.inline_bytes_max && replica.stripes.is_none() {
-        return publish_in_log(node, job, file, replica).await;
+    if replica.size_bytes <= context.store.inline_bytes_max && replica.stripes.is_none() {
+        return publish_in_log(context, job, file, replica).await;
     }
     let key = replica.key();
-    let (from, to, durability) = (node.store.partial_path(&key), node.store.data_path(&key), node.store.durability);
+    let (from, to, durability) = (context.store.partial_path(&key), context.store.data_path(&key), context.store.durability);
     let mode = if replica.executable { 0o500 } else { 0o400 };
-    let (worker, published) = (node.clone(), replica.clone());
+    let (worker, published) = (context.clone(), replica.clone());
     let snapshot = blocking(move || {
         // Read-only only under its last name: what is still a partial must be writable at the next start.
         std::fs::rename(&from, &to).map_err(at("renaming", &from))?;
         file.set_permissions(Permissions::from_mode(mode)).map_err(at("making read-only", &to))?;
         durability.file(&file, &to)?;
-        crate::fingerprints::snapshot(&worker.store, &published)
+        snapshot(&worker.store, &published)
     })
     .await?;
-    let checkpointed = node.accounting().index.partial(&key).is_some();
+    let checkpointed = context.accounting().index.partial(&key).is_some();
     let records: Vec<Record> = checkpointed.then(|| Record::PartialGone { key: key.clone() }).into_iter().collect();
-    node.store.commit([(&replica, None)], &records, vec![node.store.shard_directory(&key)]).await?;
-    let mut accounting = node.accounting();
+    context.store.commit([(&replica, None)], &records, vec![context.store.shard_directory(&key)]).await?;
+    let mut accounting = context.accounting();
     accounting.index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     accounting.index.drop_partial(&key);
-    node.fingerprints.set(&key, snapshot);
+    fingerprints.set(&key, snapshot);
     Ok(replica)
 }
 
 /// A small one that came by a file all the same.
-async fn publish_in_log(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: Replica) -> Result<Replica, ApiError> {
-    let path = node.store.partial_path(&replica.key());
+async fn publish_in_log(context: &Arc<NodeContext>, job: &Job, file: Arc<File>, replica: Replica) -> Result<Replica, ApiError> {
+    let path = context.store.partial_path(&replica.key());
     let (read_path, length) = (path.clone(), replica.size_bytes as usize);
     let content = blocking(move || {
         let mut content = vec![0; length];
@@ -229,43 +223,43 @@ async fn publish_in_log(node: &Arc<Node>, job: &Job, file: Arc<File>, replica: R
         Ok(content)
     });
     let content = content.await?;
-    node.store.commit([(&replica, Some(content.into()))], &[], Vec::new()).await?;
-    node.accounting().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
-    discard(node, &replica.key()).await;
+    context.store.commit([(&replica, Some(content.into()))], &[], Vec::new()).await?;
+    context.accounting().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
+    discard(context, &replica.key()).await;
     Ok(replica)
 }
 
 /// What a fetch that did not end well leaves: bytes to resume from where that makes sense, else nothing.
-pub(super) async fn leave(node: &Arc<Node>, job: &Job, key: &ReplicaKey, reached: Option<Partial>, error: &ApiError) {
+pub(super) async fn leave(context: &Arc<NodeContext>, job: &Job, key: &ReplicaKey, reached: Option<Partial>, error: &ApiError) {
     let resumable = error.class == Class::Transient || error.code == Code::Cancelled;
     let kept = match reached.filter(|partial| resumable && partial.watermark_bytes > 0) {
-        Some(partial) => keep(node, job, partial).await,
+        Some(partial) => keep(context, job, partial).await,
         None => false,
     };
     if !kept {
-        discard(node, key).await;
+        discard(context, key).await;
     }
 }
 
-async fn keep(node: &Arc<Node>, job: &Job, partial: Partial) -> bool {
-    let (path, durability, length) = (node.store.partial_path(&partial.key), node.store.durability, partial.watermark_bytes);
+async fn keep(context: &Arc<NodeContext>, job: &Job, partial: Partial) -> bool {
+    let (path, durability, length) = (context.store.partial_path(&partial.key), context.store.durability, partial.watermark_bytes);
     let cut = blocking(move || {
         let file = OpenOptions::new().write(true).open(&path).map_err(at("opening", &path))?;
         file.set_len(length).map_err(at("cutting", &path))?;
         durability.file(&file, &path)
     });
-    if cut.await.is_err() || node.store.write(vec![Record::Partial(partial.clone())], Vec::new()).await.is_err() {
+    if cut.await.is_err() || context.store.write(vec![Record::Partial(partial.clone())], Vec::new()).await.is_err() {
         return false;
     }
-    let mut accounting = node.accounting();
+    let mut accounting = context.accounting();
     // In one step: its bytes leave the reservation and become idle ones.
     accounting.index.space.release(&Holder::Transfer(job.id.clone()));
     accounting.index.put_partial(partial, false);
     true
 }
 
-pub(super) async fn discard(node: &Arc<Node>, key: &ReplicaKey) {
-    let (worker, gone) = (node.clone(), key.clone());
+pub(super) async fn discard(context: &Arc<NodeContext>, key: &ReplicaKey) {
+    let (worker, gone) = (context.clone(), key.clone());
     let removed = blocking(move || {
         crate::sandbox::folder::remove_tree(&worker.store.partial_path(&gone))
             .map_err(at("removing", &worker.store.partial_path(&gone)))?;
@@ -278,12 +272,18 @@ pub(super) async fn discard(node: &Arc<Node>, key: &ReplicaKey) {
     if let Err(error) = removed.await {
         tracing::warn!(partial = %key, %error, "a partial could not be removed; a restart removes it");
     }
-    if node.accounting().index.partial(key).is_none() {
+    if context.accounting().index.partial(key).is_none() {
         return;
     }
     let record = Record::PartialGone { key: key.clone() };
-    if let Err(error) = node.store.write(vec![record], Vec::new()).await {
+    if let Err(error) = context.store.write(vec![record], Vec::new()).await {
         tracing::warn!(partial = %key, %error, "a partial could not be logged as gone; a restart finds out");
     }
-    node.accounting().index.drop_partial(key);
+    context.accounting().index.drop_partial(key);
+}
+
+/// An earlier try at this content that nobody goes on with, from now on this one's.
+pub(super) fn claim(index: &mut Index, file_id: &str, source: &Source, size_bytes: u64) -> Option<Partial> {
+    let key = index.idle_partial(file_id, source, size_bytes)?.key.clone();
+    index.claim_partial(&key)
 }

@@ -2,9 +2,8 @@
 //!
 //! The one rule: what is committed has the BLAKE3 that the client named before it sent a byte.
 
-use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,58 +13,25 @@ use stager_core::error::{ApiError, Code};
 use stager_core::record::{Partial, Source};
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind, ReplicaState};
 use stager_origins::Sink;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::chain::{Chain, PEERS};
 use super::feed::{Feed, ORIGIN_STALL};
+use super::job::{Job, Moved};
 use super::partial::{adopt, arrive, leave, publish, Order};
-use super::run::{Job, Moved};
+use super::pushes::Delivery;
+use super::table::Transfers;
 use crate::blocks::{Decoder, Piece};
 use crate::failure::bad_request;
 use crate::in_flight::How;
-use crate::node::Node;
 use crate::store::digest::Also;
 use crate::wire::{PushAnswer, PushRequest};
 
-/// Transfers that wait for their content.
-#[derive(Default)]
-pub struct Pushes {
-    waiting: Mutex<HashMap<String, Waiting>>,
-    changed: watch::Sender<()>,
-}
-
-struct Waiting {
-    from_bytes: u64,
-    deliver: oneshot::Sender<Delivery>,
-}
-
-pub struct Delivery {
-    body: Incoming,
-    taken: oneshot::Sender<Result<(), ApiError>>,
-}
-
-impl Pushes {
-    fn wait_for(&self, transfer_id: &str, from_bytes: u64) -> oneshot::Receiver<Delivery> {
-        let (deliver, delivered) = oneshot::channel();
-        self.waiting.lock().expect("nobody panics here").insert(transfer_id.to_string(), Waiting { from_bytes, deliver });
-        self.changed.send_replace(());
-        delivered
-    }
-
-    fn forget(&self, transfer_id: &str) {
-        self.waiting.lock().expect("nobody panics here").remove(transfer_id);
-    }
-
-    fn begins_at(&self, transfer_id: &str) -> Option<u64> {
-        self.waiting.lock().expect("nobody panics here").get(transfer_id).map(|waiting| waiting.from_bytes)
-    }
-}
-
 /// Where to begin, once the content is waited for; nothing where the transfer ended first.
-pub async fn from_bytes(node: &Node, transfer_id: &str, wait: Duration) -> Result<PushAnswer, ApiError> {
-    let mut changed = node.transfers.pushes.changed.subscribe();
+pub async fn from_bytes(transfers: &Transfers, transfer_id: &str, wait: Duration) -> Result<PushAnswer, ApiError> {
+    let mut changed = transfers.pushes.changes();
     let asked = async {
-        while node.transfers.pushes.begins_at(transfer_id).is_none() {
+        while transfers.pushes.begins_at(transfer_id).is_none() {
             if changed.changed().await.is_err() {
                 return;
             }
@@ -73,18 +39,18 @@ pub async fn from_bytes(node: &Node, transfer_id: &str, wait: Duration) -> Resul
     };
     tokio::select! {
         () = asked => {}
-        ended = super::wait(node, transfer_id, wait) => { ended?; }
+        ended = transfers.wait(transfer_id, wait) => { ended?; }
     }
-    Ok(PushAnswer { from_bytes: node.transfers.pushes.begins_at(transfer_id) })
+    Ok(PushAnswer { from_bytes: transfers.pushes.begins_at(transfer_id) })
 }
 
 /// Returns when all of the body was taken, or why not.
-pub async fn deliver(node: &Node, transfer_id: &str, body: Incoming) -> Result<(), ApiError> {
-    let waiting = node.transfers.pushes.waiting.lock().expect("nobody panics here").remove(transfer_id);
-    let not_waited =
-        || bad_request(transfer_id, format!("the transfer {transfer_id} does not wait for content; ask from where on it does"));
+pub async fn deliver(transfers: &Transfers, transfer_id: &str, body: Incoming) -> Result<(), ApiError> {
     let (taken, outcome) = oneshot::channel();
-    waiting.ok_or_else(not_waited)?.deliver.send(Delivery { body, taken }).map_err(|_| not_waited())?;
+    if !transfers.pushes.hand_over(transfer_id, Delivery { body, taken }) {
+        let message = format!("the transfer {transfer_id} does not wait for content; ask from where on it does");
+        return Err(bad_request(transfer_id, message));
+    }
     outcome.await.unwrap_or_else(|_| {
         let message = format!("the transfer {transfer_id} ended while its content came; ask how it ended");
         Err(ApiError::new(Code::ConnectionLost, transfer_id, message))
@@ -96,10 +62,15 @@ pub(super) fn place(request: &PushRequest) -> Source {
     Source { origin: PEERS.into(), path: request.file_id.clone(), token }
 }
 
-pub(super) async fn push(node: &Arc<Node>, job: &Job, request: &PushRequest, claimed: Option<Partial>) -> Result<Moved, ApiError> {
+pub(super) async fn push(
+    transfers: &Arc<Transfers>,
+    job: &Job,
+    request: &PushRequest,
+    claimed: Option<Partial>,
+) -> Result<Moved, ApiError> {
     let key = ReplicaKey::new(&request.file_id, &request.generation);
-    let mut chain = Chain::of(node, job, &key, request.replicas.as_ref());
-    let here = node.accounting().index.readable(&key).cloned().ok();
+    let mut chain = Chain::for_maker(transfers, &job.cause, &job.id, &key, request.replicas.as_ref());
+    let here = transfers.context.accounting().index.readable(&key).cloned().ok();
     if let Some(replica) = here {
         if !replica.blake3.eq_ignore_ascii_case(&request.expected.blake3) {
             let message = format!("replica {key} is on this node with another content; push under a new generation");
@@ -108,16 +79,16 @@ pub(super) async fn push(node: &Arc<Node>, job: &Job, request: &PushRequest, cla
         chain.tell_of(&replica, None).await?;
         return Ok(Moved { replica, bytes_moved: 0, verified: None, synced: None, chain });
     }
-    let partial = adopt(node, &key, &place(request), request.expected.size_bytes, claimed).await?;
-    let feed = PushFeed { node: node.clone(), transfer_id: job.id.clone(), file_id: request.file_id.clone() };
+    let partial = adopt(&transfers.context, &key, &place(request), request.expected.size_bytes, claimed).await?;
+    let feed = PushFeed { transfers: transfers.clone(), transfer_id: job.id.clone(), file_id: request.file_id.clone() };
     let how = How { executable: request.executable, stripes: None };
     let order = Order { subject: &request.file_id, also: Also::default(), how };
-    let arrived = arrive(node, job, &order, &feed, partial, &mut chain).await;
-    node.transfers.pushes.forget(&job.id);
+    let arrived = arrive(&transfers.context, job, &order, &feed, partial, &mut chain).await;
+    transfers.pushes.forget(&job.id);
     let arrived = match arrived {
         Ok(arrived) => arrived,
         Err((error, reached)) => {
-            leave(node, job, &key, reached, &error).await;
+            leave(&transfers.context, job, &key, reached, &error).await;
             return Err(error);
         }
     };
@@ -126,7 +97,7 @@ pub(super) async fn push(node: &Arc<Node>, job: &Job, request: &PushRequest, cla
         let message =
             format!("what was pushed as {} has another BLAKE3 than was named; its bytes were deleted, push it again", request.file_id);
         let error = ApiError::new(Code::ChecksumMismatch, &request.file_id, message);
-        leave(node, job, &key, None, &error).await;
+        leave(&transfers.context, job, &key, None, &error).await;
         return Err(error);
     }
     let replica = Replica {
@@ -143,17 +114,17 @@ pub(super) async fn push(node: &Arc<Node>, job: &Job, request: &PushRequest, cla
         state: ReplicaState::Present,
         stripes: None,
     };
-    match publish(node, job, arrived.file, replica, arrived.in_flight).await {
+    match publish(&transfers.fingerprints, job, arrived.file, replica, arrived.in_flight).await {
         Ok(replica) => Ok(Moved { replica, bytes_moved: arrived.bytes_moved, verified: None, synced: None, chain }),
         Err(error) => {
-            leave(node, job, &key, Some(arrived.reached), &error).await;
+            leave(&transfers.context, job, &key, Some(arrived.reached), &error).await;
             Err(error)
         }
     }
 }
 
 struct PushFeed {
-    node: Arc<Node>,
+    transfers: Arc<Transfers>,
     transfer_id: String,
     file_id: String,
 }
@@ -161,7 +132,7 @@ struct PushFeed {
 #[async_trait]
 impl Feed for PushFeed {
     async fn feed(&self, range: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
-        let delivered = self.node.transfers.pushes.wait_for(&self.transfer_id, range.start);
+        let delivered = self.transfers.pushes.wait_for(&self.transfer_id, range.start);
         let never = || ApiError::new(Code::ConnectionLost, &self.file_id, format!("the content of {} never came", self.file_id));
         let Delivery { body, taken } = delivered.await.map_err(|_| never())?;
         let outcome = self.take(body, range, sink).await;

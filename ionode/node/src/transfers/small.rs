@@ -3,7 +3,7 @@
 //! The one rule: as for every fetch, nothing is committed that was not checked against its source and its expected checksum.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -13,14 +13,12 @@ use stager_core::space::Holder;
 use stager_core::watermark::Watermark;
 use stager_origins::{Entry, Origin, Priority, Sink};
 
-use super::arrival;
+use super::arrival::{judge, Witness};
 use super::chain::{identity, Chain};
-use super::feed::{unchanged, ORIGIN_STALL as STALL};
-use super::fetch::{judge, Witness};
-use super::group_commit;
-use super::partial::{misplaced, short};
-use super::run::{watched, Job, Moved};
-use crate::node::Node;
+use super::feed::{misplaced, short, unchanged, ORIGIN_STALL as STALL};
+use super::job::{Job, Moved};
+use super::table::Transfers;
+use crate::origin_checksums::also;
 use crate::store::digest::Hasher;
 use crate::wire::{ExpectedCopy, FetchRequest};
 
@@ -51,7 +49,7 @@ impl Sink for ContentBuffer {
 
 /// The nodes of a chain reserve their space before, and get their copies when it is committed.
 pub(super) async fn fetch(
-    node: &Arc<Node>,
+    transfers: &Transfers,
     job: &Job,
     request: &FetchRequest,
     entry: &Entry,
@@ -65,20 +63,20 @@ pub(super) async fn fetch(
     let content = Mutex::new((vec![0; size_bytes as usize], Watermark::new(0, size_bytes)));
     let sink = ContentBuffer { subject: entry.path.clone(), content, job: job.clone() };
     if size_bytes > 0 {
-        watched(node, job, &entry.path, STALL, origin.fetch(entry, std::slice::from_ref(&(0..size_bytes)), &sink)).await?;
+        job.watched(&entry.path, STALL, origin.fetch(entry, std::slice::from_ref(&(0..size_bytes)), &sink)).await?;
     } else {
-        watched(node, job, &entry.path, STALL, unchanged(origin, entry)).await?;
+        job.watched(&entry.path, STALL, unchanged(origin, entry)).await?;
     }
     let (content, mark) = sink.content.into_inner().expect("nobody panics here");
     if !mark.is_complete() {
         return Err(short(&entry.path));
     }
     let reported = origin.reported_checksum(entry);
-    let mut hasher = Hasher::with(arrival::also(origin, &reported, &request.expected));
+    let mut hasher = Hasher::with(also(origin, &reported, &request.expected));
     hasher.update(&content);
-    let (replica, verified) = judge(node, job, request, Witness { origin, entry, reported }, hasher.finish()).await?;
-    group_commit::commit(node, &replica, Bytes::from(content)).await?;
-    node.accounting().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
+    let (replica, verified) = judge(job, request, Witness { origin, entry, reported }, hasher.finish()).await?;
+    transfers.commit_small(&replica, Bytes::from(content)).await?;
+    transfers.context.accounting().index.commit(&Holder::Transfer(job.id.clone()), std::slice::from_ref(&replica));
     chain.tell_of(&replica, Some(identity)).await?;
     Ok(Moved { replica, bytes_moved: size_bytes, verified, synced: None, chain })
 }

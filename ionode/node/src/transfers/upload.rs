@@ -13,9 +13,11 @@ use stager_origins::{verify_content, Made, Origin, Synced, Upload, Uploaded, Ver
 use tokio::sync::Semaphore;
 
 use super::chain::Chain;
-use super::run::{watched, Job, Moved};
-use crate::node::Node;
-use crate::replicas::{blocking, open_content};
+use super::job::{Job, Moved};
+use super::table::Transfers;
+use crate::blocking::blocking;
+use crate::context::NodeContext;
+use crate::replicas::open_content;
 use crate::store::tree::Manifest;
 use crate::wire::{OnExists, UploadRequest, VerifyMode};
 
@@ -41,27 +43,33 @@ struct Piece<'a> {
     id: String,
 }
 
-pub(super) async fn upload(node: &Arc<Node>, job: &Job, request: &UploadRequest) -> Result<Moved, ApiError> {
+pub(super) async fn upload(transfers: &Transfers, job: &Job, request: &UploadRequest) -> Result<Moved, ApiError> {
     let key = ReplicaKey::new(&request.file_id, &request.generation);
-    let replica = crate::replicas::whole(node.accounting().index.readable(&key)?.clone())?;
-    let open = node.origin(&request.destination.origin_id)?;
+    let replica = crate::replicas::whole(transfers.context.accounting().index.readable(&key)?.clone())?;
+    let open = transfers.context.origin(&request.destination.origin_id)?;
     let largest = replica.size_bytes;
     let stall = STALL + Duration::from_secs(largest / VERIFY_BYTES_PER_S_MIN);
     let work = async {
         match replica.kind {
-            ReplicaKind::File => file(node, job, request, open.origin.as_ref(), &replica).await,
-            ReplicaKind::Directory => tree(node, job, request, open.origin.as_ref(), &replica).await,
+            ReplicaKind::File => file(&transfers.context, job, request, open.origin.as_ref(), &replica).await,
+            ReplicaKind::Directory => tree(&transfers.context, job, request, open.origin.as_ref(), &replica).await,
         }
     };
-    let uploaded = watched(node, job, &request.destination.path, stall, work).await?;
+    let uploaded = job.watched(&request.destination.path, stall, work).await?;
     let token = (replica.kind == ReplicaKind::File).then_some(uploaded.token);
-    let chain = Chain::of(node, job, &key, None);
+    let chain = Chain::for_maker(transfers, &job.cause, &job.id, &key, None);
     let (verified, synced) = (Some(uploaded.verified), Some(uploaded.synced));
     Ok(Moved { replica: Replica { token, ..replica }, bytes_moved: uploaded.bytes_moved, verified, synced, chain })
 }
 
-async fn file(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn Origin, replica: &Replica) -> Result<Uploaded, ApiError> {
-    let (worker, key) = (node.clone(), replica.key());
+async fn file(
+    context: &Arc<NodeContext>,
+    job: &Job,
+    request: &UploadRequest,
+    origin: &dyn Origin,
+    replica: &Replica,
+) -> Result<Uploaded, ApiError> {
+    let (worker, key) = (context.clone(), replica.key());
     // Kept open: content that lies in the log is reached through it.
     let content = blocking(move || open_content(&worker, &key, None)).await?;
     let piece = Piece {
@@ -118,8 +126,14 @@ fn unreadable(path: &str) -> ApiError {
     ApiError::new(Code::ChecksumMismatch, path, format!("the checksum recorded for {path} is not readable; verify the replica"))
 }
 
-async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn Origin, replica: &Replica) -> Result<Uploaded, ApiError> {
-    let manifest_path = node.store.manifest_path(&replica.key());
+async fn tree(
+    context: &NodeContext,
+    job: &Job,
+    request: &UploadRequest,
+    origin: &dyn Origin,
+    replica: &Replica,
+) -> Result<Uploaded, ApiError> {
+    let manifest_path = context.store.manifest_path(&replica.key());
     let manifest = blocking(move || Manifest::read(&manifest_path)).await?;
     let top = &request.destination.path;
     if manifest.members.is_empty() && manifest.empty_directories.is_empty() {
@@ -128,7 +142,7 @@ async fn tree(node: &Arc<Node>, job: &Job, request: &UploadRequest, origin: &dyn
     for folder in &manifest.empty_directories {
         origin.make_directory(&format!("{top}/{folder}")).await?;
     }
-    let local_top = node.store.data_path(&replica.key());
+    let local_top = context.store.data_path(&replica.key());
     let locals: Vec<_> = manifest.members.iter().map(|member| local_top.join(&member.path)).collect();
     let (summary, places) = (Mutex::new(Summary::default()), Semaphore::new(MEMBERS_AT_ONCE));
     let sends = manifest.members.iter().enumerate().map(|(n, member)| {

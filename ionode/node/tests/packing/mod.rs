@@ -6,7 +6,7 @@
 use serde_json::{json, Value};
 use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
-use stager_node::packs::format::{self, Ask, Reader, Said, Writer};
+use stager_node::pack_format::{self, Ask, Reader, Said, Writer};
 
 use crate::host::*;
 
@@ -51,7 +51,7 @@ fn read(reply: Option<Reply>) -> Vec<Answer> {
     let mut reader = Reader::new(usize::MAX);
     reader.push(&plain(&reply)).unwrap();
     let entries = reader.finish().unwrap();
-    entries.into_iter().map(|entry| format::said(&entry.expect("nothing was damaged")).expect("an answer")).collect()
+    entries.into_iter().map(|entry| pack_format::said(&entry.expect("nothing was damaged")).expect("an answer")).collect()
 }
 
 /// The error of a pack that was refused as a whole.

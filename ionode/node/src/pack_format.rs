@@ -15,6 +15,8 @@ use crate::stripes::{from_hex, hex};
 use crate::wire::NotHeld;
 
 pub const MEDIA_TYPE: &str = "application/x-stager-pack";
+/// Packs go through no longer chains: each length has memory of its own.
+pub const NODES_MAX: usize = 3;
 pub const ENTRIES_MAX: usize = 16_384;
 /// Of a request, with its frames.
 pub const PACK_BYTES_MAX: usize = 16 << 20;

@@ -1,4 +1,4 @@
-//! What the accounting says when a scraper asks: space, replicas, transfers, lanes, readiness.
+//! What `/metrics` tells: what was counted, and what the accounting says when a scraper asks: space, replicas, transfers, lanes, readiness.
 //!
 //! The one rule: the accounting is held for as long as sums take that exist already, never for a walk through all replicas.
 
@@ -8,22 +8,39 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
+use prometheus_client::registry::{Registry, Unit};
 
-use super::labels::{Build, OfKindAndState, OfOrigin, OfOriginAndState, OfReason, OfState};
 use crate::health;
+use crate::metrics::labels::{Build, OfKindAndState, OfOrigin, OfOriginAndState, OfReason, OfState};
+use crate::metrics::{counts, process, PREFIX};
 use crate::node::Node;
+use crate::store::FORMAT;
 
-pub struct Now(pub Arc<Node>);
+/// The whole exposition, in OpenMetrics text.
+pub fn exposition(node: &Arc<Node>) -> String {
+    let mut now = Registry::with_prefix(PREFIX);
+    now.register_collector(Box::new(Now(node.clone())));
+    let mut plain = Registry::default();
+    plain.register_collector(Box::new(process::Process));
+    let mut text = String::new();
+    for registry in [&counts().registry, &now, &plain] {
+        encode_registry(&mut text, registry).expect("writing into a string");
+    }
+    encode_eof(&mut text).expect("writing into a string");
+    text
+}
+
+struct Now(Arc<Node>);
 
 impl fmt::Debug for Now {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the accounting of {}", self.0.node_id)
+        write!(f, "the accounting of {}", self.0.context.node_id)
     }
 }
 
@@ -36,12 +53,12 @@ impl Collector for Now {
         self.log(&mut told)?;
         self.objects(&mut told)?;
         self.lanes(&mut told)?;
-        let reasons = health::unready(&self.0);
+        let reasons = health::unready(&self.0.context);
         let of = |reason| (OfReason { reason }, f64::from(u8::from(reasons.contains(&reason))));
         told.family("not_ready", "Why this node takes no new work: 1 where it holds", health::REASONS.map(of))?;
-        let uptime_s = self.0.started.elapsed().as_secs_f64();
+        let uptime_s = self.0.context.started.elapsed().as_secs_f64();
         told.one("uptime", "Since this incarnation began", Some(Unit::Seconds), uptime_s)?;
-        let build = Info::new(Build { version: stager_core::VERSION, store_format: crate::store::FORMAT.to_string() });
+        let build = Info::new(Build { version: stager_core::VERSION, store_format: FORMAT.to_string() });
         build.encode(told.0.encode_descriptor("build", "The program and the format of its store.", None, MetricType::Info)?)
     }
 }
@@ -49,7 +66,7 @@ impl Collector for Now {
 impl Now {
     fn space(&self, told: &mut Told<'_>) -> Result<(), Error> {
         let (capacity, used, reserved, idle) = {
-            let accounting = self.0.accounting();
+            let accounting = self.0.context.accounting();
             let space = &accounting.index.space;
             (space.capacity_bytes(), space.used_bytes(), space.reserved_bytes(), space.idle_bytes())
         };
@@ -57,14 +74,14 @@ impl Now {
         told.bytes("space_used", "Space that replicas take", used)?;
         told.bytes("space_reserved", "Space set aside before bytes move", reserved)?;
         told.bytes("space_idle", "Space of partial fetches that nobody works on, given up when it is needed", idle)?;
-        match health::disk_available_bytes(self.0.store.root()) {
+        match health::disk_available_bytes(self.0.context.store.root()) {
             Some(available) => told.bytes("disk_available", "Free on the file system under the store", available),
             None => Ok(()),
         }
     }
 
     fn replicas(&self, told: &mut Told<'_>) -> Result<(), Error> {
-        let census = self.0.accounting().index.census();
+        let census = self.0.context.accounting().index.census();
         let states = [("present", census.present), ("quarantined", census.quarantined), ("leaving", census.leaving)];
         told.family("replicas", "Replicas by state", states.map(|(state, count)| (OfState { state }, count as f64)))
     }
@@ -80,7 +97,7 @@ impl Now {
     }
 
     fn log(&self, told: &mut Told<'_>) -> Result<(), Error> {
-        let log = &self.0.store.log;
+        let log = &self.0.context.store.log;
         let counts = log.counters();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         told.count("log_frames", "Frames written to the log, each with all writes that waited", None, count(&counts.frames))?;
@@ -116,7 +133,7 @@ impl Now {
     fn lanes(&self, told: &mut Told<'_>) -> Result<(), Error> {
         let mut lanes: BTreeMap<String, (usize, usize, f64)> = BTreeMap::new();
         for (origin_id, running, waiting, limit) in self.0.transfers.lanes() {
-            let Ok(origin) = self.0.origin(&origin_id) else { continue };
+            let Ok(origin) = self.0.context.origin(&origin_id) else { continue };
             let lane = lanes.entry(origin.label).or_default();
             *lane = (lane.0 + running, lane.1 + waiting, lane.2.max(limit));
         }

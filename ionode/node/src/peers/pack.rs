@@ -7,12 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use stager_core::error::{ApiError, Code};
 
-use super::chain::REPLICAS;
-use super::format::{self, Ask, Reader, Said, Writer, ENTRIES_MAX, ENTRY_HEAD_BYTES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
+use super::link::{bytes_body, is_outdated, Call, Link, Reply, Term};
 use crate::blocks;
-use crate::peers::link::{bytes_body, is_outdated, Call, Link, Reply, Term};
+use crate::pack_format::{self, Ask, Reader, Said, Writer, ENTRIES_MAX, ENTRY_HEAD_BYTES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
 use crate::wire::ReplicasWanted;
 
+/// The nodes that are to hold what a pack puts, as in the requests of transfers.
+pub const REPLICAS: &str = "x-stager-replicas";
 pub const WITHIN: Duration = Duration::from_secs(300);
 /// What a pack that is sent in one call carries of contents, both ways; more would not be faster.
 pub const CONTENT_BYTES: u64 = 8 << 20;
@@ -108,7 +109,7 @@ impl Link {
             let message = format!("the answer of {} for {key} was damaged on its way; ask for it again", self.name());
             return Err(ApiError::new(Code::ChecksumMismatch, &key.file_id, message));
         };
-        let said = format::said(&payload).ok_or_else(|| self.misbehaved(&format!("its answer for {key} is not understood")))??;
+        let said = pack_format::said(&payload).ok_or_else(|| self.misbehaved(&format!("its answer for {key} is not understood")))??;
         let fits = matches!(
             (ask, &said),
             (Ask::Put { .. }, Said::Put { .. })

@@ -1,0 +1,131 @@
+//! One transfer while it runs: what it counts, and how long it may go on. Knows the table it was taken from, not what moves its bytes.
+//!
+//! The one rule: work of an origin goes on under `watched` only, so a cancel, the node's end and a silence end it.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prometheus_client::metrics::counter::Counter;
+use stager_core::error::{ApiError, Code};
+use stager_core::record::Partial;
+use stager_core::replica::Replica;
+use stager_origins::{Priority, Synced, Verified};
+use tokio_util::sync::CancellationToken;
+
+use super::chain::Chain;
+use super::table::{Transfer, TransferTable};
+use crate::context::{Cause, NodeContext};
+use crate::metrics::{self, Moved as Bytes, OTHER};
+use crate::stall::stalled;
+use crate::wire::{TransferRequest, TransferStatus};
+
+/// One transfer while it runs.
+#[derive(Clone)]
+pub(super) struct Job {
+    pub id: String,
+    pub cause: Cause,
+    pub progress: Arc<AtomicU64>,
+    pub priority: Priority,
+    pub cancel: CancellationToken,
+    pub asked: Instant,
+    shutdown: CancellationToken,
+    /// It has a place in its lane.
+    pub in_lane: bool,
+    pub lane: String,
+    arrived: Counter,
+    sent: Counter,
+}
+
+impl Job {
+    fn new(context: &NodeContext, id: String, transfer: &Transfer, in_lane: bool) -> Self {
+        let place = transfer.request.place();
+        let origin = place.and_then(|place| context.origin(&place.origin_id).ok()).map_or(OTHER.to_string(), |open| open.label);
+        let moved = |direction| metrics::counts().moved.get_or_create_owned(&Bytes { origin: origin.clone(), direction });
+        let (cause, progress, cancel) = (transfer.cause.clone(), transfer.progress.clone(), transfer.cancel.clone());
+        Self {
+            id,
+            cause,
+            progress,
+            priority: transfer.priority.clone(),
+            cancel,
+            shutdown: context.shutdown.clone(),
+            asked: transfer.asked,
+            in_lane,
+            lane: transfer.request.lane(transfer.bytes_total),
+            arrived: moved("in"),
+            sent: moved("out"),
+        }
+    }
+
+    /// What each line says that is written while it runs.
+    pub fn span(&self, request: &TransferRequest) -> tracing::Span {
+        let key = request.key();
+        tracing::info_span!(
+            "transfer",
+            transfer_id = self.id,
+            command_id = self.cause.command_id,
+            epoch = self.cause.epoch,
+            file_id = key.file_id,
+            generation = key.generation,
+            origin_id = request.other_side()
+        )
+    }
+
+    /// From the origin; those of a fetch are also its progress.
+    pub fn arrived(&self, bytes: u64) {
+        self.arrived.inc_by(bytes);
+    }
+
+    /// A piece of an upload was taken.
+    pub fn sent(&self, bytes: u64) {
+        self.progress.fetch_add(bytes, Ordering::Relaxed);
+        self.sent.inc_by(bytes);
+    }
+
+    /// Runs work of an origin until it is done, cancelled, the node ends, or nothing has moved for `stall`.
+    pub async fn watched<T>(&self, subject: &str, stall: Duration, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+        tokio::select! {
+            outcome = work => outcome,
+            () = self.cancel.cancelled() => {
+                Err(ApiError::new(Code::Cancelled, subject, format!("the transfer {} of {subject} was cancelled", self.id)))
+            }
+            () = self.shutdown.cancelled() => {
+                let message = format!("the node ended while {subject} was transferred; it goes on where it stopped when asked again");
+                Err(ApiError::new(Code::Draining, subject, message))
+            }
+            () = stalled(&self.progress, stall) => {
+                let waited_s = stall.as_secs();
+                let message = format!("no byte of {subject} moved for {waited_s} s; look at the origin and its network, a new try resumes");
+                Err(ApiError::new(Code::Timeout, subject, message))
+            }
+        }
+    }
+}
+
+/// What a transfer that ended well has to tell.
+pub(super) struct Moved {
+    pub replica: Replica,
+    pub bytes_moved: u64,
+    pub verified: Option<Verified>,
+    pub synced: Option<Synced>,
+    pub chain: Chain,
+}
+
+/// A transfer that has just been taken out of the queue.
+pub(super) struct Begun {
+    pub job: Job,
+    pub request: TransferRequest,
+    pub partial: Option<Partial>,
+    pub bytes_total: u64,
+}
+
+/// `in_lane`: it has a place there, to be given back when it ends.
+pub(super) fn begin(context: &NodeContext, table: &mut TransferTable, id: String, in_lane: bool) -> Begun {
+    let transfer = table.by_id.get_mut(&id).expect("a queued transfer is in the table");
+    transfer.state = TransferStatus::Running;
+    transfer.started = Some(Instant::now());
+    let job = Job::new(context, id, transfer, in_lane);
+    Begun { job, request: transfer.request.clone(), partial: transfer.partial.take(), bytes_total: transfer.bytes_total }
+}
