@@ -275,6 +275,11 @@ make_airflow_database() (
     AIRFLOW_HOME="$home" AIRFLOW__CORE__LOAD_EXAMPLES=False "$1/bin/airflow" db migrate >/dev/null 2>&1 && mv "$home/airflow.db" "$1/airflow.db"
 )
 
+# Crates of other systems too: cargo-deny reads all of Cargo.lock, and no build here brings them.
+need_all_crates() {
+    cargo fetch --locked --offline --quiet 2>/dev/null || cargo fetch --locked --quiet
+}
+
 # Quicker to build without optimisation, and it runs for seconds only.
 need_cargo_deny() {
     local wanted=0.18.9
@@ -332,7 +337,10 @@ timed 'waiting for the I/O node to be built' finish_building
 if [ "$level" = run ] || [ "$level" = povray ]; then extras="$users_extras"; else extras="$all_extras"; fi
 timed "stager[$extras] and what it depends on" install_package "$extras"
 refresh_ionode
-[ "$level" != lint ] || timed 'cargo-deny' need_cargo_deny
+if [ "$level" = lint ]; then
+    timed 'crates of other systems' need_all_crates
+    timed 'cargo-deny' need_cargo_deny
+fi
 [ "$SECONDS" -lt 5 ] || say "all of it: $SECONDS s"
 if [ "$level" = bench ]; then
     need_to_test wrk:wrk redis-server:redis-server

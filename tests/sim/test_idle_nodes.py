@@ -1,7 +1,7 @@
 """A node that nothing has happened to since it was found idle is not worked: what is decided is the same as if every node were worked at
 every event.
 
-STAGER_SIM_SEEDS=n runs n seeds of each kind, as in test_properties.py.
+STAGER_SIM_SEEDS=n runs n seeds of each kind, as in tests/sim/seeds.py.
 """
 
 from __future__ import annotations
@@ -12,20 +12,16 @@ from stager.scheduler import admission
 from stager.scheduler.decision import Decision
 from stager.scheduler.state import NodeEntry, State
 from tests.sim.cases import KINDS, check
-from tests.sim.test_properties import SEEDS
+from tests.sim.seeds import PART, parts
 
-SHORT, PART = 20, 10
-
-
-def parts() -> list[tuple[str, int]]:
-    return [(kind, first) for kind in KINDS for first in range(0, SEEDS or SHORT, PART)]
+SHORT = 20
 
 
 def never_idle(state: State, node: NodeEntry) -> bool:
     return False
 
 
-@pytest.mark.parametrize(("kind", "first"), parts())
+@pytest.mark.parametrize(("kind", "first"), parts(dict.fromkeys(KINDS, SHORT)))
 def test_idle_nodes_are_left_alone_and_nothing_is_decided_otherwise(kind: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     work, worked = admission.work_node, [0]
 

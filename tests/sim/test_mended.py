@@ -30,7 +30,7 @@ from stager.sim.world import SimWorld, Violation
 from tests.sim.cases import smallest, topology_of
 from tests.sim.drawn import sample_shared, sample_workflow
 from tests.sim.mending import resume_with
-from tests.sim.test_properties import SEEDS
+from tests.sim.seeds import SEEDS
 from tests.sim.test_snapshots import Pair, written
 
 MENDED_AT_S = 5_000.0

@@ -6,13 +6,11 @@ STAGER_SIM_SEEDS=n runs n seeds of each kind instead of the few that fit into a 
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.sim.cases import KINDS, check
+from tests.sim.seeds import PART, parts
 
-SEEDS = int(os.environ.get("STAGER_SIM_SEEDS", "0"))
 # A few seconds each.
 SHORT = {
     "plain": 300,
@@ -35,15 +33,9 @@ SHORT = {
     "direct": 200,
     "direct_faults": 200,
 }
-PART = 10
 
 
-def parts() -> list[tuple[str, int]]:
-    """Small parts, so that they spread over workers and a failure names few seeds."""
-    return [(kind, first) for kind in KINDS for first in range(0, SEEDS or SHORT[kind], PART)]
-
-
-@pytest.mark.parametrize(("kind", "first"), parts())
+@pytest.mark.parametrize(("kind", "first"), parts(SHORT))
 def test_promises_hold(kind: str, first: int) -> None:
     for seed in range(first, first + PART):
         try:

@@ -1,6 +1,6 @@
 """A snapshot is the Machine: written down, read back and restored at any moment, it decides all that comes as the one that lived on does.
 
-STAGER_SIM_SEEDS=n runs n seeds of each kind, as in test_properties.py.
+STAGER_SIM_SEEDS=n runs n seeds of each kind, as in tests/sim/seeds.py.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from stager.scheduler.states import JobState
 from stager.sim.simulate import rebuilt
 from stager.sim.world import SimWorld, Violation
 from tests.sim.cases import KINDS, Case, world_of
-from tests.sim.test_properties import SEEDS
+from tests.sim.seeds import PART, parts
 
-SHORT, PART = 100, 10
+SHORT = 100
 OFTEN_UNTIL = 300
 ENCODER, DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(KeptState)
 
@@ -142,11 +142,7 @@ def simulated_all(kind: str, seeds: Sequence[int]) -> Counter[str]:
     return met
 
 
-def parts() -> list[tuple[str, int]]:
-    return [(kind, first) for kind in KINDS for first in range(0, SEEDS or SHORT, PART)]
-
-
-@pytest.mark.parametrize(("kind", "first"), parts())
+@pytest.mark.parametrize(("kind", "first"), parts(dict.fromkeys(KINDS, SHORT)))
 def test_what_is_restored_decides_the_same(kind: str, first: int) -> None:
     simulated_all(kind, range(first, first + PART))
 
