@@ -17,7 +17,7 @@ pub fn also(origin: &dyn Origin, reported: &ReportedChecksum, expected: &Expecte
         (None, None) => None,
     };
     Also {
-        sha256: expected.sha256.is_some() || reported.sha256.is_some() || origin.confirms(),
+        sha256: expected.sha256.is_some() || reported.sha256.is_some() || origin.capabilities().confirm.is_some(),
         md5: reported.md5.or(reported.tag_md5).is_some(),
         crc32,
     }
@@ -39,14 +39,12 @@ pub async fn verify_by_origin(
         return by_reading_again(origin, entry, digests, priority).await;
     }
     let by_checksum = (*reported != ReportedChecksum::default()).then_some(Verified::OriginChecksum);
-    if !origin.confirms() {
-        return Ok((by_checksum, 0));
-    }
+    let Some(again) = origin.capabilities().confirm else { return Ok((by_checksum, 0)) };
     let blake3 = blake3::Hash::from_hex(&digests.blake3).expect("our own digest");
     let sha256 = digests.sha256.as_deref().expect("asked for");
-    let confirmed = origin.confirm(entry, blake3, sha256, priority).await?;
-    let read_again = if confirmed == Some(Verified::Readback) { entry.size_bytes } else { 0 };
-    Ok((confirmed.or(by_checksum), read_again))
+    let confirmed = again.confirm(entry, blake3, sha256, priority).await?;
+    let read_again = if confirmed == Verified::Readback { entry.size_bytes } else { 0 };
+    Ok((Some(confirmed), read_again))
 }
 
 fn differing(reported: &ReportedChecksum, digests: &Digests) -> Option<&'static str> {
@@ -73,7 +71,7 @@ async fn by_reading_again(
         return Err(damaged(entry, "MD5"));
     }
     tracing::info!(path = entry.path, "the origin's ETags are no MD5 of the content; they are not compared any more");
-    origin.distrust_md5();
+    origin.capabilities().distrust_md5();
     Ok((Some(Verified::Readback), entry.size_bytes))
 }
 

@@ -1,19 +1,11 @@
-//! What an origin is made from: the body of `PUT /v1/origins/{id}`, exactly. Knows the formats and which implementation serves which kind.
+//! What an origin is made from: the body of `PUT /v1/origins/{id}`, exactly. Knows the formats, and no implementation.
 //!
 //! The one rule: a secret can be read by the code that signs with it and by nothing that prints.
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use serde::Deserialize;
-use stager_core::error::ApiError;
-
-use crate::file::FileOrigin;
-use crate::http::HttpOrigin;
-use crate::s3::S3Origin;
-use crate::sftp::SftpOrigin;
-use crate::Origin;
 
 /// A string that never shows itself.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
@@ -196,17 +188,5 @@ impl OriginConfig {
             Self::S3(c) => c.bandwidth_bytes_per_s_max,
             Self::Http(c) => c.bandwidth_bytes_per_s_max,
         }
-    }
-}
-
-/// Makes the origin without touching the network: the first call connects, so a wrong configuration that only the far side can see is an
-/// error of that call.
-pub fn open(config: &OriginConfig) -> Result<Arc<dyn Origin>, ApiError> {
-    match config {
-        OriginConfig::File(c) => Ok(Arc::new(FileOrigin::new(c)?)),
-        OriginConfig::Sftp(c) => Ok(Arc::new(SftpOrigin::new(c)?)),
-        OriginConfig::Sshfs(c) => Ok(Arc::new(SftpOrigin::new(&c.sftp())?)),
-        OriginConfig::S3(c) => Ok(Arc::new(S3Origin::new(c)?)),
-        OriginConfig::Http(c) => Ok(Arc::new(HttpOrigin::new(c)?)),
     }
 }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use stager_core::error::ApiError;
 
+mod capabilities;
 mod cli;
 mod coalescing_buffer;
 mod config;
@@ -20,6 +21,7 @@ mod file;
 mod http;
 mod local;
 mod newer;
+mod open;
 mod pacer;
 mod path;
 mod path_locks;
@@ -31,10 +33,12 @@ mod verify;
 mod waves;
 mod window;
 
+pub use capabilities::{Capabilities, Confirm, GetReady, ReportedChecksum, ReportsChecksums, StatBeforeFetch, TakesTagsForMd5, WholeOnly};
 pub use cli::cli;
-pub use config::{open, Addressing, FileConfig, HttpConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
+pub use config::{Addressing, FileConfig, HttpConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
 pub use http::{HttpOrigin, Timeouts};
 pub use newer::Made;
+pub use open::open;
 pub use pacer::Priority;
 pub use s3::S3Origin;
 pub use sftp::{SftpOrigin, Timing};
@@ -78,18 +82,6 @@ pub enum Why {
     LinkNotFollowed,
     NotUtf8,
     SpecialFile,
-}
-
-/// Checksums of one whole content by its origin's word: what differs from them is not that content.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReportedChecksum {
-    pub crc64nvme: Option<u64>,
-    pub sha256: Option<[u8; 32]>,
-    pub crc32c: Option<u32>,
-    pub crc32: Option<u32>,
-    pub md5: Option<[u8; 16]>,
-    /// Only by its looks: it may be none. Told where there is nothing better.
-    pub tag_md5: Option<[u8; 16]>,
 }
 
 /// Both lists are sorted by path.
@@ -184,10 +176,12 @@ pub struct Probe {
 }
 
 /// The port. Errors are permanent or transient by their code (docs/formats/ionode-api.md). Every method may be cancelled by dropping its
-/// future and must leave nothing
-/// behind but a temporary name that the next try of the same transfer takes over or removes. Paths are relative, checked by the caller.
+/// future and must leave nothing behind but a temporary name that the next try of the same transfer takes over or removes. Paths are
+/// relative, checked by the caller.
 #[async_trait]
 pub trait Origin: Send + Sync {
+    /// What it can do besides what follows, and what it is worth.
+    fn capabilities(&self) -> Capabilities<'_>;
     async fn stat(&self, path: &str) -> Result<Entry, ApiError>;
     /// In the order asked; batched and parallel inside.
     async fn stat_many(&self, paths: &[String]) -> Vec<Result<Entry, ApiError>>;
@@ -197,11 +191,6 @@ pub trait Origin: Send + Sync {
     /// Reads `ranges` of the content that has `expected.token` into the sink. A changed token is `source_changed`; fewer bytes than asked
     /// is `short_read`.
     async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError>;
-    /// Whether a stat before a fetch says more than its token and the fetch itself do: the checksums that a server keeps, for one. `whole`:
-    /// all of the file will be fetched by one call, and `reported_checksum` is asked after it.
-    fn needs_stat(&self, _expected: &Entry, _whole: bool) -> bool {
-        true
-    }
     /// Appears atomically and verified, or not at all. Same content there already: adopted.
     async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError>;
     /// Makes a directory (for empty directories of a directory final). Object stores do nothing.
@@ -209,35 +198,4 @@ pub trait Origin: Send + Sync {
     /// Removes one file; with a token only if it still matches. `false`: was not there.
     async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError>;
     async fn probe(&self, path: &str, write: bool) -> Probe;
-    /// So many small uploads at once are begun with: round trips are what they cost, and fewer would not fill any line.
-    fn small_uploads_at_once(&self) -> usize {
-        128
-    }
-    /// So many files will come soon: what takes long and needs none of them may be done now. What fails says so when they come.
-    async fn get_ready(&self, _files: usize) {}
-    /// What the origin says of the content with the token of `entry`, which was looked at just before: the only witness of what was
-    /// sent, over a line that checks nothing itself.
-    fn reported_checksum(&self, _entry: &Entry) -> ReportedChecksum {
-        ReportedChecksum::default()
-    }
-    /// Whether `confirm` looks again.
-    fn confirms(&self) -> bool {
-        false
-    }
-    /// Where it was asked for: what the origin holds, looked at once more after it was fetched. An error where it is another content.
-    async fn confirm(
-        &self,
-        _entry: &Entry,
-        _blake3: blake3::Hash,
-        _sha256: &str,
-        _priority: &Priority,
-    ) -> Result<Option<Verified>, ApiError> {
-        Ok(None)
-    }
-    /// What its tokens say turned out to be no MD5 (an encrypted bucket's): no more of it.
-    fn distrust_md5(&self) {}
-    /// Whether a part of this file can be asked for, as far as is known: bytes kept of what cannot are of no use.
-    fn resumes(&self, _path: &str) -> bool {
-        true
-    }
 }

@@ -70,7 +70,7 @@ async fn large_files_come_over_several_connections() {
     assert!((3..=16).contains(&relay.connections()), "{} connections", relay.connections());
     let pieces = web.requests("GET 206 /large").len();
     assert!((6..=41).contains(&pieces), "{pieces} pieces, of 1 to 8 MiB as the line is wide");
-    assert!(origin.resumes("large"));
+    assert!(origin.capabilities().resumes("large"));
 }
 
 fn write_long_ago(web: &Web, path: &str, size_bytes: usize) {
@@ -212,9 +212,9 @@ async fn without_ranges_one_stream_is_read_and_nothing_resumed() {
     web.write("large", &bytes);
     let origin = origin(web.config());
     let entry = origin.stat("large").await.unwrap();
-    assert!(origin.resumes("large"), "nobody knows yet");
+    assert!(origin.capabilities().resumes("large"), "nobody knows yet");
     assert!(get(&*origin, &entry).await.unwrap() == bytes);
-    assert_eq!((web.requests("GET 200 /large").len(), web.requests("GET").len(), origin.resumes("large")), (1, 1, false));
+    assert_eq!((web.requests("GET 200 /large").len(), web.requests("GET").len(), origin.capabilities().resumes("large")), (1, 1, false));
     let (memory, part) = (Memory::new(entry.size_bytes), (19 << 20)..(19 << 20) + 7);
     origin.fetch(&entry, std::slice::from_ref(&part), &memory).await.unwrap();
     assert!(memory.range(part.clone()) == bytes[part.start as usize..part.end as usize] && memory.count() == 7);
@@ -308,10 +308,13 @@ async fn what_the_server_says_of_the_content_is_the_token() {
     let nothing = origin.stat("nothing/file").await.unwrap();
     assert_eq!((nothing.token.as_str(), nothing.mtime_ns), ("s=5", None));
     let md5 = origin.stat("md5/file").await.unwrap();
-    assert!(matches!(origin.reported_checksum(&md5).md5, Some([0x5d, ..])), "{}", md5.token);
+    assert!(matches!(origin.capabilities().reported_checksum(&md5).md5, Some([0x5d, ..])), "{}", md5.token);
     let sha256 = origin.stat("sha256/file").await.unwrap();
-    assert!(matches!(origin.reported_checksum(&sha256).sha256, Some([0x2c, ..])), "{}", sha256.token);
-    assert_eq!((origin.reported_checksum(&weak), origin.reported_checksum(&md5).tag_md5), (ReportedChecksum::default(), None));
+    assert!(matches!(origin.capabilities().reported_checksum(&sha256).sha256, Some([0x2c, ..])), "{}", sha256.token);
+    assert_eq!(
+        (origin.capabilities().reported_checksum(&weak), origin.capabilities().reported_checksum(&md5).tag_md5),
+        (ReportedChecksum::default(), None)
+    );
     for entry in [weak, nothing, md5, sha256] {
         assert_eq!(get(&*origin, &entry).await.unwrap(), b"hello", "{}", entry.path);
         web.write(&entry.path, b"hello again");

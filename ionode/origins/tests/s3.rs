@@ -71,7 +71,7 @@ async fn a_small_object_is_one_request() {
     let bytes = content(1, 65_536);
     put(&place, "small", &bytes).await;
     let entry = place.origin.stat("small").await.unwrap();
-    assert!(!place.origin.needs_stat(&entry, true), "its own answer says what a stat would");
+    assert!(!place.origin.capabilities().needs_stat(&entry, true), "its own answer says what a stat would");
     let before = gateway.log().lines().count();
     assert!(get(&*place.origin, &entry).await.unwrap() == bytes);
     let log = gateway.log();
@@ -151,7 +151,7 @@ async fn a_lie_on_the_way_is_noticed() {
     let between = S3Config { endpoint: Some(format!("http://127.0.0.1:{}", relay.port)), ..gateway.config() };
     let place = BucketPlace::new(&gateway, origin(between));
     // Its ETags prove nothing, as where a server encrypts.
-    place.origin.distrust_md5();
+    place.origin.capabilities().distrust_md5();
     for size_bytes in [5usize << 20, 20 << 20] {
         let bytes = content(1, size_bytes);
         let (file, path) = (local(&place, &bytes), format!("lied/{size_bytes}"));
@@ -232,7 +232,7 @@ async fn what_somebody_else_put_there_meanwhile_is_left_alone() {
     let between = S3Config { endpoint: Some(format!("http://127.0.0.1:{}", relay.port)), ..gateway.config() };
     let place = BucketPlace::new(&gateway, origin(between));
     // Its ETags prove nothing, as where a server encrypts.
-    place.origin.distrust_md5();
+    place.origin.capabilities().distrust_md5();
     for (size_bytes, replace) in [(100_000usize, false), (17 << 20, false), (100_001, true)] {
         let (path, theirs) = (format!("rival/{size_bytes}"), content(2, 5000));
         let file = local(&place, &content(1, size_bytes));
@@ -272,7 +272,7 @@ async fn a_server_that_deletes_unconditionally_is_not_asked_to() {
     let between = S3Config { endpoint: Some(format!("http://127.0.0.1:{}", relay.port)), ..gateway.config() };
     let place = BucketPlace::new(&gateway, origin(between));
     // Its ETags prove nothing, as where a server encrypts.
-    place.origin.distrust_md5();
+    place.origin.capabilities().distrust_md5();
     let file = local(&place, &content(1, 1 << 20));
     relay.arm(Mischief::Flip, Way::Down, 500_000);
     let error = upload(&place, &file, "left", How::default()).await.unwrap_err();

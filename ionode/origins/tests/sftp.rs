@@ -32,7 +32,7 @@ async fn keeps_every_promise() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keeps_every_promise_without_a_shell() {
     let sshd = Sshd::start("ForceCommand internal-sftp");
-    let config = SftpConfig { shell_checksum: true, ..sshd.config() };
+    let config = SftpConfig { shell_checksum: true, verify_source: true, ..sshd.config() };
     let place = DirectoryPlace::new(origin(config), &sshd.base());
     assert_eq!(put(&place, "first", b"no shell answers").await.verified, Verified::Readback);
     conformance::all(&place).await;
@@ -71,7 +71,7 @@ async fn denial_is_told_apart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shell_that_answers_spares_the_read_back() {
     let sshd = Sshd::start("");
-    let config = SftpConfig { shell_checksum: true, ..sshd.config() };
+    let config = SftpConfig { shell_checksum: true, verify_source: true, ..sshd.config() };
     let place = DirectoryPlace::new(origin(config), &sshd.base());
     for name in ["plain", "$(touch pwned)`touch pwned`'; touch pwned; '", "two\nlines\\", "-n"] {
         let uploaded = put(&place, &format!("{name}/{name}"), &content(1, 300_000)).await;

@@ -61,13 +61,13 @@ async fn who_got_ready_neither_logs_in_nor_starts_a_shell_when_files_come() {
         let sshd = Sshd::start(SHELL);
         let relay = Relay::to(sshd.port).await;
         let place = place(&sshd, SftpConfig { shell_checksum: true, connections_max: Some(3), ..sshd.config_by(relay.port) });
-        place.origin.get_ready(files).await;
+        place.origin.capabilities().get_ready.unwrap().get_ready(files).await;
         assert_eq!(relay.connections(), connections, "for {files} files");
         let give_up_at = Instant::now() + Duration::from_secs(30);
         while shell_commands(&sshd) < connections && Instant::now() < give_up_at {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        place.origin.get_ready(files).await;
+        place.origin.capabilities().get_ready.unwrap().get_ready(files).await;
         let before = (relay.connections(), shell_commands(&sshd));
         assert_eq!(before, (connections, connections), "for {files} files");
         assert_eq!(put(&place, "f", &content(1, 3000)).await.verified, Verified::RemoteChecksum);
@@ -79,7 +79,7 @@ async fn who_got_ready_neither_logs_in_nor_starts_a_shell_when_files_come() {
 async fn a_server_that_is_away_is_nothing_to_get_ready_for() {
     let sshd = Sshd::start(SHELL);
     let place = place(&sshd, sshd.config_by(sshd::free_port()));
-    place.origin.get_ready(1000).await;
+    place.origin.capabilities().get_ready.unwrap().get_ready(1000).await;
     assert_eq!(place.origin.stat("f").await.unwrap_err().code.as_str(), "origin_unreachable");
 }
 

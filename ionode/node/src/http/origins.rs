@@ -99,6 +99,10 @@ pub async fn verify(node: &Node, origin_id: &str, request: VerifyRequest) -> Res
 /// Nobody waits for it: it ends by itself, or with the node.
 pub fn get_ready(node: &Arc<Node>, origin_id: &str, request: &ReadyRequest) -> Result<(), ApiError> {
     let (origin, shutdown, files) = (node.context.origin(origin_id)?.origin, node.context.shutdown.clone(), request.files);
-    tokio::spawn(async move { shutdown.run_until_cancelled(origin.get_ready(files)).await });
+    tokio::spawn(async move {
+        if let Some(before) = origin.capabilities().get_ready {
+            shutdown.run_until_cancelled(before.get_ready(files)).await;
+        }
+    });
     Ok(())
 }

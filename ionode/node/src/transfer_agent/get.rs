@@ -56,7 +56,7 @@ pub(super) async fn get(origin: &dyn Origin, path: &str, to: PathBuf) -> Result<
         blocking(move || OpenOptions::new().create_new(true).read(true).write(true).open(&place).map_err(at("making", &place))).await?;
     let arriving = Arriving { file: Arc::new(file), to, there: Mutex::default(), came: AtomicU64::new(0) };
     fill(origin, &entry, &arriving).await?;
-    let reported = origin.reported_checksum(&entry);
+    let reported = origin.capabilities().reported_checksum(&entry);
     let expected = Expected { size_bytes: entry.size_bytes, token: None, blake3: None, sha256: None };
     let also = Also { sha256: true, ..also(origin, &reported, &expected) };
     let (file, place) = (arriving.file.clone(), arriving.to.clone());
@@ -89,7 +89,7 @@ async fn fill(origin: &dyn Origin, entry: &Entry, arriving: &Arriving) -> Result
         idle_tries = if moved { 0 } else { idle_tries + 1 };
         match outcome {
             Err(error) if error.class != Class::Transient || idle_tries >= TRIES_WITHOUT_A_BYTE => return Err(error),
-            Err(_) if !origin.resumes(&entry.path) => arriving.there.lock().expect("nobody panics here").clear(),
+            Err(_) if !origin.capabilities().resumes(&entry.path) => arriving.there.lock().expect("nobody panics here").clear(),
             Ok(()) if !moved => {
                 return Err(ApiError::new(Code::ShortRead, &entry.path, format!("not all of {} came; it is fetched again", entry.path)))
             }

@@ -59,7 +59,7 @@ pub(super) async fn fetch(transfers: &Transfers, job: &Job, request: &FetchReque
     match outcome {
         Ok((replica, bytes_moved, verified)) => Ok(Moved { replica, bytes_moved, verified, synced: None, chain }),
         Err((error, reached)) => {
-            let reached = reached.filter(|_| origin.resumes(&entry.path));
+            let reached = reached.filter(|_| origin.capabilities().resumes(&entry.path));
             leave(&transfers.context, job, &key, reached, &error).await;
             Err(error)
         }
@@ -76,7 +76,7 @@ async fn before(context: &NodeContext, job: &Job, request: &FetchRequest) -> Res
     let open = context.origin(&request.source.origin_id)?;
     let path = &request.source.path;
     let whole = at_once(context, request, request.expected.size_bytes);
-    if let Some(entry) = declared(path, &request.expected).filter(|entry| !open.origin.needs_stat(entry, whole)) {
+    if let Some(entry) = declared(path, &request.expected).filter(|entry| !open.origin.capabilities().needs_stat(entry, whole)) {
         let source = source(request, &open.identity, &entry.token);
         return Ok((entry, open.origin, source));
     }
@@ -133,7 +133,7 @@ async fn bring(
     chain: &mut Chain,
 ) -> Result<(Replica, u64, Option<Verified>), Stopped> {
     let layout = layout(request).map_err(|error| (error, None))?;
-    let reported = origin.reported_checksum(entry);
+    let reported = origin.capabilities().reported_checksum(entry);
     let also = match layout {
         // What is told of the whole cannot be compared with a share of it.
         Some(_) => Also::default(),

@@ -101,7 +101,7 @@ fn let_go(transfers: &Arc<Transfers>, transfer_id: &str) {
         table.small.entry(lane.clone()).or_default().push(transfer_id.to_string());
     }
     let at_once = match request::is_small(&lane) {
-        true => transfers.context.origin(request::origin_of(&lane)).map_or(START, |open| open.origin.small_uploads_at_once()),
+        true => transfers.context.origin(request::origin_of(&lane)).map_or(START, |open| open.origin.capabilities().small_uploads_at_once),
         false => START,
     };
     table.queue.push(&lane, transfer_id, priority, at_once);

@@ -71,7 +71,7 @@ pub(super) async fn fetch(
     if !mark.is_complete() {
         return Err(short(&entry.path));
     }
-    let reported = origin.reported_checksum(entry);
+    let reported = origin.capabilities().reported_checksum(entry);
     let mut hasher = Hasher::with(also(origin, &reported, &request.expected));
     hasher.update(&content);
     let (replica, verified) = judge(job, request, Witness { origin, entry, reported }, hasher.finish()).await?;

@@ -4,6 +4,7 @@
 //! The one rule: the suite speaks to an origin through the port and looks at the far side through `Place`, so a lie of the origin cannot
 //! hide itself.
 
+mod capabilities;
 mod content;
 mod names;
 
@@ -52,6 +53,8 @@ pub trait Place: Send + Sync {
 
 /// Runs the whole suite; each promise works in a directory of its own.
 pub async fn all(place: &dyn Place) {
+    capabilities::what_it_says_it_does_it_does(place).await;
+    capabilities::what_it_reports_is_true(place).await;
     content::round_trips(place).await;
     content::what_is_there_comes_back(place).await;
     content::ranges_are_exact(place).await;
@@ -84,6 +87,8 @@ pub async fn all(place: &dyn Place) {
 
 /// What is promised of an origin that can only be read.
 pub async fn reads(place: &dyn Place) {
+    capabilities::what_it_says_it_does_it_does(place).await;
+    capabilities::what_it_reports_is_true(place).await;
     content::what_is_there_comes_back(place).await;
     content::ranges_are_exact(place).await;
     content::a_changed_source_is_noticed(place).await;

@@ -28,7 +28,7 @@ use crate::path::{checked, checked_file, split};
 use crate::path_locks::PathLocks;
 use crate::ranges::pieces;
 use crate::waves::Waves;
-use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Synced, Upload, Uploaded};
+use crate::{Capabilities, Entry, EntryKind, Listing, Origin, Probe, Sink, Synced, Upload, Uploaded};
 use beneath::Base;
 
 const READ_BYTES: u64 = 1 << 20;
@@ -182,6 +182,10 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 
 #[async_trait]
 impl Origin for FileOrigin {
+    fn capabilities(&self) -> Capabilities<'_> {
+        Capabilities::PLAIN
+    }
+
     async fn stat(&self, path: &str) -> Result<Entry, ApiError> {
         let (site, path) = (self.site.clone(), path.to_owned());
         blocking(move || site.stat(&path)).await
@@ -228,10 +232,6 @@ impl Origin for FileOrigin {
             Err(error) => return Err(read.err().unwrap_or(error)),
         }
         read.map(|_| ())
-    }
-
-    fn needs_stat(&self, _expected: &Entry, _whole: bool) -> bool {
-        false
     }
 
     async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError> {

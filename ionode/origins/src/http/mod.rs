@@ -16,9 +16,10 @@ use async_trait::async_trait;
 use futures::{stream, StreamExt};
 use stager_core::error::{ApiError, Code};
 
+use crate::capabilities::{Capabilities, ReportedChecksum, ReportsChecksums, WholeOnly};
 use crate::config::HttpConfig;
 use crate::path::{checked, checked_file};
-use crate::{Entry, EntryKind, Listing, Origin, Probe, ReportedChecksum, Sink, Upload, Uploaded};
+use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded};
 pub use client::Timeouts;
 use site::Site;
 
@@ -42,6 +43,11 @@ fn base_itself(path: &str) -> Entry {
 
 #[async_trait]
 impl Origin for HttpOrigin {
+    /// No stat before a fetch: each answer names the content that it is of.
+    fn capabilities(&self) -> Capabilities<'_> {
+        Capabilities { lists: false, writes: false, checksums: Some(self), whole_only: Some(self), ..Capabilities::PLAIN }
+    }
+
     async fn stat(&self, path: &str) -> Result<Entry, ApiError> {
         let clean = checked(path)?;
         if clean.is_empty() {
@@ -101,17 +107,17 @@ impl Origin for HttpOrigin {
         }
         probe
     }
+}
 
-    /// Each answer names the content that it is of, and what a server says of it is in the token.
-    fn needs_stat(&self, _expected: &Entry, _whole: bool) -> bool {
-        false
-    }
-
-    fn reported_checksum(&self, entry: &Entry) -> ReportedChecksum {
+/// What a server says of a content is in its token.
+impl ReportsChecksums for HttpOrigin {
+    fn reported(&self, entry: &Entry) -> ReportedChecksum {
         identity::reported_checksum(&entry.token)
     }
+}
 
-    fn resumes(&self, path: &str) -> bool {
-        self.site.resumes(path)
+impl WholeOnly for HttpOrigin {
+    fn is_whole_only(&self, path: &str) -> bool {
+        self.site.is_whole_only(path)
     }
 }

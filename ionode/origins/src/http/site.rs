@@ -160,8 +160,8 @@ impl Site {
         Ok(Answer { immutable: found.is_immutable(), response, span, _connection: connection })
     }
 
-    pub fn resumes(&self, path: &str) -> bool {
-        !self.whole_only.lock().expect("no holder panics").contains(path)
+    pub fn is_whole_only(&self, path: &str) -> bool {
+        self.whole_only.lock().expect("no holder panics").contains(path)
     }
 
     fn note_whole(&self, path: &str) {

@@ -22,6 +22,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt
 use stager_core::error::{ApiError, Code};
 use tokio::sync::{OnceCell, Semaphore};
 
+use crate::capabilities::{Capabilities, ReportedChecksum, ReportsChecksums, StatBeforeFetch, TakesTagsForMd5};
 use crate::coalescing_buffer::CoalescingBuffer;
 use crate::config::S3Config;
 use crate::failure;
@@ -29,7 +30,7 @@ use crate::pacer::{Pacer, Permit};
 use crate::path::{checked, checked_file, is_temporary, join, split, temporary_name};
 use crate::path_locks::PathLocks;
 use crate::ranges;
-use crate::{Entry, EntryKind, Listing, Origin, Probe, ReportedChecksum, Sink, Upload, Uploaded};
+use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded};
 use client::Clients;
 
 /// How large a range is asked for: small ones where the line is narrow, so that urgent bytes come soon.
@@ -295,6 +296,15 @@ fn tag_of(token: &str) -> Option<&str> {
 
 #[async_trait]
 impl Origin for S3Origin {
+    fn capabilities(&self) -> Capabilities<'_> {
+        Capabilities {
+            stat_before_fetch: StatBeforeFetch::UnlessOneAnswer { bytes_max: READ_BYTES_MIN },
+            checksums: Some(self),
+            tags_as_md5: Some(self),
+            ..Capabilities::PLAIN
+        }
+    }
+
     async fn stat(&self, path: &str) -> Result<Entry, ApiError> {
         let clean = checked(path)?;
         if clean.is_empty() {
@@ -373,12 +383,10 @@ impl Origin for S3Origin {
         }
         probe
     }
+}
 
-    fn needs_stat(&self, expected: &Entry, whole: bool) -> bool {
-        !whole || expected.size_bytes > READ_BYTES_MIN
-    }
-
-    fn reported_checksum(&self, entry: &Entry) -> ReportedChecksum {
+impl ReportsChecksums for S3Origin {
+    fn reported(&self, entry: &Entry) -> ReportedChecksum {
         let heard = self.heard.lock().expect("no holder panics").get(&entry.path).cloned();
         match heard.filter(|(token, _)| *token == entry.token) {
             Some((_, reported)) => reported,
@@ -388,8 +396,10 @@ impl Origin for S3Origin {
             None => ReportedChecksum::default(),
         }
     }
+}
 
-    fn distrust_md5(&self) {
+impl TakesTagsForMd5 for S3Origin {
+    fn distrust(&self) {
         self.tags_are_md5.store(false, Ordering::Relaxed);
     }
 }

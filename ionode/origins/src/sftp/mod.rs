@@ -24,6 +24,7 @@ use russh_sftp::extensions::Statvfs;
 use russh_sftp::protocol::{FileAttributes, FileType};
 use stager_core::error::{ApiError, Code};
 
+use crate::capabilities::{Capabilities, Confirm, GetReady};
 use crate::config::SftpConfig;
 use crate::failure;
 use crate::newer::seconds_of;
@@ -308,6 +309,16 @@ fn local_now_s() -> i64 {
 
 #[async_trait]
 impl Origin for SftpOrigin {
+    /// Small uploads share a few connections, and take about seven round trips each.
+    fn capabilities(&self) -> Capabilities<'_> {
+        Capabilities {
+            small_uploads_at_once: 1024,
+            get_ready: Some(self),
+            confirm: self.verify_source.then_some(self as &dyn Confirm),
+            ..Capabilities::PLAIN
+        }
+    }
+
     async fn stat(&self, path: &str) -> Result<Entry, ApiError> {
         self.site.stat(path).await
     }
@@ -325,10 +336,6 @@ impl Origin for SftpOrigin {
         read::fetch(&self.site, expected, ranges, sink).await
     }
 
-    fn needs_stat(&self, _expected: &Entry, _whole: bool) -> bool {
-        false
-    }
-
     async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError> {
         let clean = checked_file(upload.path)?;
         let guard = self.locks.lock(&clean).await;
@@ -343,11 +350,17 @@ impl Origin for SftpOrigin {
         Ok(())
     }
 
-    /// They share a few connections, and take about seven round trips each.
-    fn small_uploads_at_once(&self) -> usize {
-        1024
+    async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError> {
+        self.site.erase(path, token).await
     }
 
+    async fn probe(&self, path: &str, write: bool) -> Probe {
+        walk::probe(&self.site, path, write).await
+    }
+}
+
+#[async_trait]
+impl GetReady for SftpOrigin {
     /// Logs in, which takes ten round trips and more, and starts what computes checksums.
     async fn get_ready(&self, files: usize) {
         let start = |link: &Link| {
@@ -357,21 +370,12 @@ impl Origin for SftpOrigin {
         };
         self.site.pool.get_ready(1 + files / FILES_A_CONNECTION, &start).await;
     }
+}
 
-    async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError> {
-        self.site.erase(path, token).await
-    }
-
-    async fn probe(&self, path: &str, write: bool) -> Probe {
-        walk::probe(&self.site, path, write).await
-    }
-
-    fn confirms(&self) -> bool {
-        self.verify_source
-    }
-
-    async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str, priority: &Priority) -> Result<Option<Verified>, ApiError> {
-        read::confirm(&self.site, entry, blake3, sha256, priority).await.map(Some)
+#[async_trait]
+impl Confirm for SftpOrigin {
+    async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str, priority: &Priority) -> Result<Verified, ApiError> {
+        read::confirm(&self.site, entry, blake3, sha256, priority).await
     }
 }
 
