@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
+from textwrap import wrap
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -20,6 +22,7 @@ from stager.readers.prices import packaged_prices
 
 PROJECT = Path(__file__).resolve().parents[1]
 EVALUATION, FIGURES = PROJECT / "docs" / "evaluation.md", PROJECT / "docs" / "figures"
+PAGE_WIDTH = 100
 BEGIN, END = "<!-- bench-model begins: written by `make bench-model ARGS=--write` -->", "<!-- bench-model ends -->"
 
 # S0: 20 compute nodes, 20 I/O nodes, 135 MB/s over the Internet and for each node inside, 100 GB.
@@ -131,7 +134,13 @@ def rewritten(page: str, section: str) -> str:
 
 
 def section_of() -> str:
-    return "\n".join(tables(prices_for(packaged_prices(), "m3.xlarge", "m3.xlarge")))
+    """Sentences are wrapped as pages are; tables and pictures keep their lines."""
+    lines = tables(prices_for(packaged_prices(), "m3.xlarge", "m3.xlarge"))
+    made = []
+    for is_text, some in groupby(lines, lambda line: bool(line) and not line.startswith(("|", "!"))):
+        group = list(some)
+        made += wrap(" ".join(group), PAGE_WIDTH, break_long_words=False, break_on_hyphens=False) if is_text else group
+    return "\n".join(made)
 
 
 def main() -> None:

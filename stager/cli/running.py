@@ -30,6 +30,8 @@ def run_to_end(
 ) -> int:
     """Starts the scheduler of the state directory where none runs, in the process `warm` where there is one. Returns the exit code."""
     with connect_or_start(settings.state_dir, settings.scheduler_arguments(), warm) as client:
+        if warm is not None:
+            warm.close()
         tell_capacity(client, settings)
         if detach:
             name = client.submit(workflow, plan, credentials)

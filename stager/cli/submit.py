@@ -89,7 +89,10 @@ def command(
 
 
 def warm_start(settings: Settings) -> WarmStart | AbstractContextManager[None]:
-    """Nothing where a scheduler lives."""
+    """Nothing where a scheduler lives, nor where no process can be made: then the scheduler is started when it is needed."""
     if is_listened_on(StateDir(settings.state_dir).socket):
         return nullcontext()
-    return WarmStart(settings.state_dir, settings.scheduler_arguments())
+    try:
+        return WarmStart(settings.state_dir, settings.scheduler_arguments())
+    except OSError:
+        return nullcontext()

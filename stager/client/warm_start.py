@@ -11,13 +11,15 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 WHEN_TOLD = "--when-told"
 # Its standard input, until it is told.
 LINE = 0
 TOLD, TAKEN = b"t", b"y"
+# Of a process that may still be importing. One that is stopped would hold the command for ever.
+TAKE_DEADLINE_S = 60.0
 
 
 def scheduler_command(state_dir: Path, arguments: Sequence[str]) -> list[str]:
@@ -28,12 +30,19 @@ class WarmStart:
     """The process as the command sees it."""
 
     def __init__(self, state_dir: Path, arguments: Sequence[str]) -> None:
+        """Raises OSError where no process can be made."""
         self.line, theirs = socket.socketpair()
+        self.line.settimeout(TAKE_DEADLINE_S)
         command = [*scheduler_command(state_dir, arguments), WHEN_TOLD]
-        with theirs:
+        try:
             self.process: subprocess.Popen[bytes] | None = subprocess.Popen(
                 command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd="/"
             )
+        except OSError:
+            self.line.close()
+            raise
+        finally:
+            theirs.close()
 
     def __enter__(self) -> WarmStart:
         return self
@@ -42,21 +51,24 @@ class WarmStart:
         self.close()
 
     def tell(self, log: int) -> subprocess.Popen[bytes] | None:
-        """The process that is the scheduler from now on and writes to `log`. None: it cannot be, because it has failed before."""
+        """The process that is the scheduler from now on and writes to `log`. None: it cannot be, because it failed, was stopped or runs
+        other code than there is now. It is ended then, so that it does not become a second scheduler later.
+        """
         if self.process is None:
             return None
         try:
             socket.send_fds(self.line, [TOLD], [log])
             taken = self.line.recv(1)
         except OSError:
-            return None
+            taken = b""
         if taken != TAKEN:
+            self.close()
             return None
         told, self.process = self.process, None
         return told
 
     def close(self) -> None:
-        """Whoever was not told is not needed."""
+        """Whoever was not told is not needed. Does nothing to a process that was told."""
         self.line.close()
         if self.process is not None:
             self.process.kill()
@@ -64,12 +76,12 @@ class WarmStart:
             self.process = None
 
 
-def wait_until_told() -> bool:
-    """In the process itself. False: the command needs no scheduler, or is gone."""
+def wait_until_told(is_current: Callable[[], bool]) -> bool:
+    """In the process itself. False: the command needs no scheduler, or is gone, or by now this process has other code than there is."""
     with socket.socket(fileno=os.dup(LINE)) as line:
         try:
             said, logs, _, _ = socket.recv_fds(line, 1, 1)
-            if said != TOLD:
+            if said != TOLD or not is_current():
                 return False
             for stream in (1, 2):
                 os.dup2(logs[0], stream)
@@ -90,8 +102,12 @@ def is_listened_on(path: Path) -> bool:
             directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
         except OSError:
             return False
+        trial.setblocking(False)
         try:
             trial.connect(f"/proc/self/fd/{directory}/{path.name}")
+        except BlockingIOError:
+            # Somebody listens, and has too many callers just now.
+            return True
         except OSError:
             return False
         finally:

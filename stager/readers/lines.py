@@ -21,6 +21,7 @@ from stager.model.errors import InvalidInput
 
 TEXT_BYTES_MAX = 128 * 2**20
 DEPTH_MAX = 60
+TOO_DEEP = f"nested deeper than {DEPTH_MAX} levels"
 NODES_MAX = 10_000_000
 FINDINGS_SHOWN = 60
 FINDINGS_PER_PLACE = 5
@@ -190,7 +191,10 @@ def compose(text: str, shown: str, findings: Findings | None = None) -> Node:
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         context = getattr(error, "context", None)
         place = Place(mark.line + 1, mark.column + 1) if mark else Place()
-        collected.note(place, "", f"this is not YAML: {yaml_advice(text, place, problem, context)}")
+        # Some versions of the library have a limit of their own, and reach it first: they read ahead of what they tell.
+        is_deep = "nesting depth" in problem
+        said = TOO_DEEP if is_deep else f"this is not YAML: {yaml_advice(text, place, problem, context)}"
+        collected.note(place, "", said)
         collected.raise_if_any()
     if findings is None:
         collected.raise_if_any()
@@ -254,7 +258,7 @@ class Composer:
     def start(self, event: yaml.CollectionStartEvent, kind: str) -> None:
         self.check_tag(event)
         if len(self.open) >= DEPTH_MAX:
-            self.stop(event, f"nested deeper than {DEPTH_MAX} levels")
+            self.stop(event, TOO_DEEP)
         anchor = Node("scalar", place_of(event), event.anchor) if event.anchor else None
         if anchor is not None:
             self.anchors[anchor.text] = None

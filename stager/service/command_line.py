@@ -14,6 +14,7 @@ from stager.client import ALREADY_HELD_EXIT
 from stager.client.warm_start import WHEN_TOLD, wait_until_told
 from stager.model.errors import StagerError
 from stager.model.units import parse_size_bytes
+from stager.runtime.deciding import PACKAGE, deciding_digest, digest_of
 from stager.service.process import hold
 from stager.service.settings import Settings, read_settings
 from stager.service.state_dir import LockHeld
@@ -23,7 +24,9 @@ log = logging.getLogger("stager.service")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
-    if given.when_told and not wait_until_told():
+    # Read now, beside the modules that were just imported: they are what this process will decide by.
+    imported = deciding_digest()
+    if given.when_told and not wait_until_told(lambda: digest_of(PACKAGE) == imported):
         return 0
     try:
         return hold(settings_of(given))

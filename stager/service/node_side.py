@@ -42,6 +42,8 @@ class NodeSide:
 
 
 def embedded(settings: Settings, state_dir: StateDir, epoch: int) -> tuple[NodeProcess, Objects | None]:
+    # First: where it is missing, nothing is left behind.
+    program = find_ionode(settings.environ)
     wanted = settings.storage
     issuer = KeyIssuer(state_dir.storage_key) if wanted is not None else None
     storage = None
@@ -49,7 +51,6 @@ def embedded(settings: Settings, state_dir: StateDir, epoch: int) -> tuple[NodeP
         storage = Storage(wanted.listen, wanted.size_bytes, issuer.path, wanted.trust_network)
     scrub = Scrub(settings.scrub_bytes_per_s, settings.scrub_every_s)
     places = (state_dir.node_store, state_dir.node_log)
-    program = find_ionode(settings.environ)
     process = NodeProcess(NodeSettings(program, NODE_ID, *places, settings.capacity_bytes, settings.umask, scrub, storage), epoch)
     objects = Objects(issuer, process, wanted.url) if wanted is not None and issuer is not None else None
     return process, objects

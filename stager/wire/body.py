@@ -1,4 +1,7 @@
-"""What all other bodies are made of, and errors. One rule: what is answered may grow, and older clients read it."""
+"""What all other bodies are made of, and errors. One rule: what is answered may grow, and older clients read it.
+
+Bodies get their validators when they are first used, on whichever thread that is. Pydantic locks that from 2.14 on.
+"""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_predictions_are_never_negative_and_rise_and_end_beyond_what_was_seen(
 
 
 def test_a_line_with_a_negative_intercept_predicts_nothing_below_zero() -> None:
-    line = robust.Line(-100.0, 1.0, 150.0, 300.0)
+    line = robust.FittedLine(-100.0, 1.0, 150.0, 300.0)
     assert (line.at(80), line.at(75), line.at(200), line.at(600), line.at(6000)) == (0, 0, 100, 500, 500)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stager.client.socket import start_detached
-from stager.client.warm_start import WarmStart, is_listened_on
+from stager.client.warm_start import TAKEN, TOLD, WarmStart, is_listened_on
 from stager.service.process import listen
 
 END_S = 30.0
@@ -55,6 +56,29 @@ def test_a_process_that_died_before_it_was_told_is_no_scheduler(warm: WarmStart,
     warm.process.wait(END_S)
     with open(os.devnull, "wb") as log:
         assert warm.tell(log.fileno()) is None
+
+
+def test_a_process_that_is_stopped_holds_no_command_and_becomes_no_scheduler_later(warm: WarmStart, state_dir: Path) -> None:
+    process = warm.process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    warm.line.settimeout(0.2)
+    with open(os.devnull, "wb") as log:
+        assert warm.tell(log.fileno()) is None
+    assert process.wait(END_S) == -signal.SIGKILL
+    assert not state_dir.exists()
+
+
+@pytest.mark.parametrize("is_current", [True, False])
+def test_a_process_whose_code_was_replaced_meanwhile_is_no_scheduler(is_current: bool, tmp_path: Path) -> None:
+    waiting = "import sys; from stager.client.warm_start import wait_until_told as told; sys.exit(3 if told(lambda: IS) else 4)"
+    line, theirs = socket.socketpair()
+    with line, theirs, open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen([sys.executable, "-c", waiting.replace("IS", str(is_current))], stdin=theirs.fileno())
+        theirs.close()
+        socket.send_fds(line, [TOLD], [log.fileno()])
+        assert line.recv(1) == (TAKEN if is_current else b"")
+    assert process.wait(END_S) == (3 if is_current else 4)
 
 
 def test_where_a_warm_process_fails_the_next_one_says_why_in_the_log(state_dir: Path) -> None:

@@ -30,7 +30,10 @@ pub async fn fetch(site: &Site, expected: &Entry, ranges: &[Range<u64>], sink: &
     let expected = &Entry { path: checked_file(&expected.path)?, ..expected.clone() };
     let read = Reading { site, expected, sink }.all(ranges).await;
     // A changed file explains a failed read, so it is named first; a server that is away would only be waited for again.
-    if read.as_ref().is_err_and(|error| !matches!(error.code, Code::ShortRead | Code::ConnectionLost | Code::IoError)) {
+    if read
+        .as_ref()
+        .is_err_and(|error| !matches!(error.code, Code::ShortRead | Code::ConnectionLost | Code::IoError | Code::OriginMisbehaves))
+    {
         return read.map(drop);
     }
     if matches!(read, Ok(Seen::Enough)) {
