@@ -89,6 +89,7 @@ def topologies(draw: st.DrawFn) -> Topology:
     return Topology(nodes, links).with_overhead(overhead_s, measured=False, file_s=file_s)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(workflows(), topologies(), st.sampled_from((1.0, 1.3, 1000.0)), st.integers(0, 3))
 def test_no_run_is_faster_than_the_bound(workflow: Workflow, topology: Topology, room: float, seed: int) -> None:

@@ -115,6 +115,7 @@ def test_a_rehearsal_says_what_the_schedule_says_of_one_node_with_room(cores: in
     assert rehearsal_s(workflow, shape, order, there) == pytest.approx(predict(workflow, shape, order, there).makespan_s)
 
 
+@pytest.mark.slow
 def test_more_room_is_hardly_ever_slower() -> None:
     """Of drawn workflows of each shape. A list schedule has anomalies (docs/decisions/2026-11-23-order-by-lines.md): that none is slower
     by 2 % cannot be had, that few are and none by much can.

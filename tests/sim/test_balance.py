@@ -98,6 +98,7 @@ def test_a_queue_for_cores_takes_no_room_from_what_will_be_read() -> None:
     assert (report.outcome, report.spilled_bytes) == (RunOutcome.SUCCEEDED, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nodes", "pooled", "node_faults", "node_losses", "direct_faults"])
 def test_what_holds_for_all_nodes_alike_is_found_out_once_and_is_what_each_would_be_told(
     kind: str, monkeypatch: pytest.MonkeyPatch

@@ -123,6 +123,7 @@ def simulated(seed: int, tight: bool) -> Counter[str]:
     return met
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tight", [False, True])
 def test_mended_runs_keep_what_was_made_and_end_well(tight: bool) -> None:
     met: Counter[str] = Counter()

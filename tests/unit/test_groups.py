@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 GROUPED = """
 import os
 import pytest
@@ -19,6 +21,7 @@ def test_it(number):
 """
 
 
+@pytest.mark.slow
 def test_a_group_stays_on_one_worker(tmp_path: Path) -> None:
     """pytest 9.2 takes the names of groups from pytest-xdist 3.8, without a word."""
     (tmp_path / "test_grouped.py").write_text(GROUPED)

@@ -53,6 +53,7 @@ def test_globs(glob, matches, others):
     assert [name for name in [*matches, *others] if pattern.fullmatch(name)] == matches
 
 
+@pytest.mark.slow
 @settings(max_examples=2000, deadline=None)
 @given(st.lists(st.sampled_from(["**", "*", "?", "a", "b", ".", "[ab]", "/", "/"]), max_size=14), st.text("ab./", max_size=14))
 @example(["**", "/", "a", "/", "b", "/", "**", "/", "a", "/", "*"], "a/a/b/b/a/a")
