@@ -112,7 +112,7 @@ def test_a_traced_job_shows_what_it_touched_and_how_and_says_what_it_cannot_see(
 @needs_strace
 def test_a_traced_job_that_fails_shows_what_it_said_and_is_not_kept(stager: Stager, reading: Path) -> None:
     done = stager.run("profile", "trace", reading, "fail", code=1)
-    assert "job fail did not end well" in done.stderr and "it hurts" in done.stderr
+    assert "job fail failed" in done.stderr and "it hurts" in done.stderr
     assert stager.json("profile", "list") == {} and list(stager.state_dir.glob("trace-*")) == []
 
 
