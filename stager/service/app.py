@@ -9,9 +9,11 @@ import asyncio
 import logging
 import os
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 from stager import __version__
+from stager.model.tenants import Tenants
 from stager.planning.policy import Limits, Policy
 from stager.runtime.clock import SteadyClock
 from stager.scheduler import events as ev
@@ -70,7 +72,7 @@ def limits_of(settings: Settings) -> Limits:
 def opened(settings: Settings, stores: Stores, past: Replayed, clock: SteadyClock, lifetime: Lifetime, *, is_service: bool) -> Scheduler:
     """Makes contact with the node and goes on with what was under way."""
     state_dir, tasks = StateDir(settings.state_dir), Tasks()
-    tenancy = Tenancy(settings.tenants_file or state_dir.tenants, settings.state_dir, settings.environ)
+    tenancy = Tenancy(settings.tenants_file or state_dir.tenants, settings.state_dir, settings.environ, read_tenants)
     machine = machine_side(stores, past, clock, lifetime, tenancy)
     run_service = RunService(machine.runs, stores.records, machine.book, machine.inbox.put, tenancy.of_runs)
     summaries = Summaries(machine.runs, stores.records, past.counters)
@@ -85,3 +87,10 @@ def opened(settings: Settings, stores: Stores, past: Replayed, clock: SteadyCloc
     node.world.open([node.link], node.executors)
     driving.start()
     return Scheduler(state_dir, machine, node, services, tasks)
+
+
+def read_tenants(path: Path) -> Tenants:
+    # Most schedulers have no tenants, and start sooner without this. One that is no service may have runs of tenants all the same.
+    from stager.readers import tenants
+
+    return tenants.read_tenants(path)

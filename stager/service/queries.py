@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from stager import wire
 from stager.adapters.run_records import RunRecord, RunRecords
 from stager.model.errors import InvalidInput, Refused
+from stager.model.workflow import Graph, Workflow
+from stager.planning.plan import Plan
 from stager.scheduler.ledger import ledger_of
 from stager.scheduler.state import RunEntry
 from stager.scheduler.states import JobState
@@ -19,6 +21,15 @@ from stager.service.counters import Counters
 from stager.service.inquiry import Inquiry
 from stager.service.known_runs import KnownRuns
 from stager.service.views import job_view, ledger_entry, losses
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A run's workflow, with the plan and the graph that were made of it. Any thread may read it."""
+
+    workflow: Workflow
+    plan: Plan
+    graph: Graph
 
 
 class RunQueries:
@@ -30,9 +41,14 @@ class RunQueries:
     async def record(self, run: str) -> RunRecord | None:
         return await self.inquiry.ask(lambda: self.records.get(run))
 
-    async def entry(self, run: str) -> RunEntry:
-        """Of it the definition alone may be read on any thread. Raises InvalidInput if there is no such run."""
-        return await self.inquiry.ask(lambda: self.runs.known(run))
+    async def definition(self, run: str) -> Definition:
+        """All of it at one moment: a resume may replace it at the next. Raises InvalidInput if there is no such run."""
+
+        def look() -> Definition:
+            entry = self.runs.known(run)
+            return Definition(entry.workflow, entry.plan, entry.graph)
+
+        return await self.inquiry.ask(look)
 
     async def needs(self, run: str) -> wire.RunNeeds:
         """What a resume has to bring."""

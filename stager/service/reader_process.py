@@ -26,6 +26,7 @@ import msgspec
 from stager import wire
 from stager.model.errors import Fault, Refused, StagerError, error_from
 from stager.readers.lines import Finding, WorkflowInvalid
+from stager.readers.tenants import read_tenants
 from stager.service.settings import Settings
 from stager.service.submissions import Submissions
 from stager.service.tenancy import Tenancy
@@ -114,7 +115,7 @@ def main() -> None:
     os.nice(NICENESS)
     bound(resource.RLIMIT_AS, start.limits.memory_bytes)
     bound(resource.RLIMIT_CORE, 0)
-    submissions = Submissions(start.settings, Tenancy(start.tenants, start.settings.state_dir, start.settings.environ))
+    submissions = Submissions(start.settings, Tenancy(start.tenants, start.settings.state_dir, start.settings.environ, read_tenants))
     coming: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=listen, args=(asks, coming), daemon=True).start()
     while True:

@@ -1,6 +1,6 @@
 """Who the tenants are now, whose runs are whose, and whose word counts for the origins of a run.
 
-May know: tenants.toml through its reader, the run records. One rule: a file that is wrong, or that others could have written, gives nobody
+May know: tenants.toml through the reader that it is given, the run records. One rule: a file that is wrong, or that others could have written, gives nobody
 anything; after a restart the runs of tenants wait until it is mended and they are resumed.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class Tenancy:
-    """Asked on any thread."""
+    """Asked on any thread. `read_tenants`: as that of readers/tenants.py."""
 
-    def __init__(self, path: Path, state_dir: Path, environ: Mapping[str, str]) -> None:
-        self.path, self.state_dir, self.environ = path, state_dir, environ
+    def __init__(self, path: Path, state_dir: Path, environ: Mapping[str, str], read_tenants: Callable[[Path], Tenants]) -> None:
+        self.path, self.state_dir, self.environ, self.read_tenants = path, state_dir, environ, read_tenants
         self.of_runs: dict[str, str] = {}
         self.lock = threading.Lock()
         self.seen: object = None
@@ -45,11 +45,8 @@ class Tenancy:
         return found
 
     def _read(self) -> Tenants | StagerError:
-        # Most schedulers have no tenants, and start sooner without what reads their file.
-        from stager.readers.tenants import read_tenants
-
         try:
-            tenants = read_tenants(self.path)
+            tenants = self.read_tenants(self.path)
             for tenant in tenants.by_name.values():
                 check_roots(tenant, self.state_dir)
         except StagerError as problem:

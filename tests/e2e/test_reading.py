@@ -12,6 +12,7 @@ import pytest
 
 from stager.model.errors import Refused, StagerError, Transient
 from stager.readers.lines import WorkflowInvalid
+from stager.readers.tenants import read_tenants
 from stager.service.reader_process import Limits
 from stager.service.reading import Reading
 from stager.service.settings import Settings
@@ -33,7 +34,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
     def made(**limits: float) -> Reading:
         settings = Settings(tmp_path, 10**9, 2, environ=dict(os.environ))
-        tenancy = Tenancy(tenants, tmp_path, settings.environ)
+        tenancy = Tenancy(tenants, tmp_path, settings.environ, read_tenants)
         all_made.append(Reading(settings, tenancy, Limits(**limits)))  # type: ignore[arg-type]
         return all_made[-1]
 

@@ -10,13 +10,12 @@ import os
 from collections.abc import Mapping
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 SEEDS = int(os.environ.get("STAGER_SIM_SEEDS", "0"))
 PART = 10
 
 
-def parts(kinds: Mapping[str, int]) -> list[ParameterSet]:
-    """(kind, first seed of the part) for so many seeds of each kind."""
+def parts(kinds: Mapping[str, int]) -> list[object]:
+    """(kind, first seed of the part) for so many seeds of each kind, as `pytest.mark.parametrize` takes them."""
     firsts = [(kind, first) for kind, seeds in kinds.items() for first in range(0, SEEDS or seeds, PART)]
     return [pytest.param(kind, first, marks=[pytest.mark.slow] if first else []) for kind, first in firsts]

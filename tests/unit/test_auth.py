@@ -17,6 +17,7 @@ import uvicorn
 from stager.adapters.tokens import TokenStore
 from stager.model.errors import InvalidInput, Refused
 from stager.model.tenants import Scope
+from stager.readers.tenants import read_tenants
 from stager.service.process import ProtocolWithTimeouts, Server
 from stager.service.rest.auth import BodyRefused, Buckets, Guard, host_name
 from stager.service.rest.limits import Limiter, TooManyOpen, Waits
@@ -34,7 +35,7 @@ def guarded(place: Path, **settings: Any) -> tuple[Guard, TokenStore]:
     (place / "tenants.toml").touch(mode=0o600)
     (place / "tenants.toml").write_text("[tenants.alice]\n[tenants.bob]\n")
     tokens = TokenStore(place / "tokens.sqlite")
-    return Guard(inner, RestSettings(**settings), tokens, Tenancy(place / "tenants.toml", place / "state", {})), tokens
+    return Guard(inner, RestSettings(**settings), tokens, Tenancy(place / "tenants.toml", place / "state", {}, read_tenants)), tokens
 
 
 def asked(guard: Guard, secrets: list[str], host: str = "localhost") -> list[httpx.Response]:

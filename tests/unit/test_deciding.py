@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from stager.client.warm_start import WHEN_TOLD
 from stager.runtime.deciding import DECIDING, PACKAGE, deciding_digest, digest_of
+from stager.service import command_line
 
 
 @pytest.fixture
@@ -57,3 +60,22 @@ def test_what_decides_imports_nothing_of_ours_that_is_not_in_it() -> None:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 ours = [name for name in named if name.split(".")[0] == "stager"]
                 assert all(len(parts := name.split(".")) > 1 and parts[1] in DECIDING for name in ours), f"{path}: {ours}"
+
+
+def test_a_warm_process_is_current_until_what_decides_is_replaced(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks when it is told to become the scheduler, long after it imported its own code."""
+    questions: list[Callable[[], bool]] = []
+
+    def never_told(is_current: Callable[[], bool]) -> bool:
+        questions.append(is_current)
+        return False
+
+    monkeypatch.setattr(command_line, "PACKAGE", copy)
+    monkeypatch.setattr(command_line, "wait_until_told", never_told)
+    assert command_line.main([WHEN_TOLD]) == 0
+    [is_current] = questions
+    assert is_current()
+    (copy / "cli" / "main.py").write_text("")
+    assert is_current()
+    (copy / "scheduler" / "machine.py").write_text("")
+    assert not is_current()

@@ -30,12 +30,12 @@ def inspect_router(queries: RunQueries, statuses: StatusQueries) -> APIRouter:
 
     @router.get("/runs/{run}/workflow")
     async def workflow(run: str) -> Response:
-        value = (await queries.entry(run)).workflow
+        value = (await queries.definition(run)).workflow
         return Response(await asyncio.to_thread(wire.encode, value), media_type="application/json")
 
     @router.get("/runs/{run}/plan")
     async def plan(run: str) -> Response:
-        value = (await queries.entry(run)).plan
+        value = (await queries.definition(run)).plan
         return Response(await asyncio.to_thread(wire.encode, value), media_type="application/json")
 
     return router

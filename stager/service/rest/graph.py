@@ -22,9 +22,8 @@ def graph_router(own: Own, queries: RunQueries, jobs: JobQueries) -> APIRouter:
     async def graph(request: Request, run: str, caller: Reader) -> Response:
         """All jobs and what they wait for; of thousands at once, so ask with the ETag."""
         await own(run, caller)
-        entry = await queries.entry(run)
-        workflow, edges = entry.workflow, entry.graph
-        return await asyncio.to_thread(lambda: tagged(request, graph_of(run, workflow, edges)))
+        found = await queries.definition(run)
+        return await asyncio.to_thread(lambda: tagged(request, graph_of(run, found.workflow, found.graph)))
 
     @router.get("/runs/{run}/states", response_model=rest.JobStates, responses=TAGGED)
     async def states(request: Request, run: str, caller: Reader) -> Response:

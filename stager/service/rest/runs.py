@@ -140,7 +140,7 @@ class Resumption:
         self.queries, self.commands, self.lifetime, self.reading, self.limiter = queries, commands, lifetime, reading, limiter
 
     async def resume(self, run: str, body: bytes, caller: Caller, tenant: str) -> None:
-        workflow = (await self.queries.entry(run)).workflow
+        workflow = (await self.queries.definition(run)).workflow
         credentials = await self.limiter.run(caller.tenant, self.reading.resumption, body, workflow, tenant)
         await ready(self.lifetime)
         await self.commands.resume(run, wire.ResumeRequest(credentials))
