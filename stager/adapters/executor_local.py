@@ -200,7 +200,7 @@ class LocalExecutor:
         for attempt in await asyncio.to_thread(os.listdir, attempts) if attempts.is_dir() else ():
             if attempt in outstanding:
                 continue
-            if self.worker.look(attempt) is Sight.LIVING:
+            if self.worker.sight_of(attempt) is Sight.LIVING:
                 await self.worker.kill(attempt)
             elif self.keeper is None or not await self.keeper.found(attempt):
                 await asyncio.to_thread(self.worker.forget, attempt)

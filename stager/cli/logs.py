@@ -17,7 +17,7 @@ from stager.scheduler.states import JobState
 if TYPE_CHECKING:
     from stager.client import RestRun
 
-LOOK_S = 0.5
+POLL_S = 0.5
 PIECE_BYTES = 1 << 20
 OVER = (JobState.DONE.value, JobState.FAILED.value, JobState.SKIPPED.value)
 
@@ -72,7 +72,7 @@ def follow_job(run: RunClient | RestRun, job: str, tail_bytes: int) -> None:
         if is_over:
             click.echo("" if at_line else "\n", nl=False)
             return
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def new_texts(run: RunClient | RestRun, job: str, log: wire.AttemptLog, shown: dict[tuple[str, str], int], is_first: bool) -> Iterator[str]:

@@ -25,7 +25,7 @@ from stager.wire import RunInfo
 
 # By a person, so that only a person has it go on.
 STOPPED = ("cancelled", "interrupted")
-LOOK_S = 1.0
+POLL_S = 1.0
 AGAIN_S = 2.0
 
 
@@ -125,7 +125,7 @@ def followed(client: Client, follower: Follower, records: Records, *, once: bool
     engine = SocketEngineRun(client, run)
     follower.know(client, run)
     while True:
-        step = follower.look(engine)
+        step = follower.poll(engine)
         records.take_in(step.succeeded)
         follower.give_back(client, engine)
         for note in step.notes:
@@ -139,4 +139,4 @@ def followed(client: Client, follower: Follower, records: Records, *, once: bool
             return int(exit_of(answer.state, answer.fault))
         if once:
             return Exit.OK
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)

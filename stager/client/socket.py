@@ -31,7 +31,7 @@ from stager.planning.plan import Plan
 SOCKET_NAME, LOCK_NAME = "scheduler.sock", "lock"
 LOG_NAME = "scheduler.log"
 LOG_LINES_SHOWN = 15
-START_LOOK_S = 0.02
+START_POLL_S = 0.02
 START_AGAIN_S = 0.5
 START_DEADLINE_S = 120.0
 ALREADY_HELD_EXIT = 3
@@ -295,7 +295,7 @@ def connect_or_start(
             # None lives, or one that is just ending or starting holds the lock: then it is this one's turn as soon as the lock is free.
             time.sleep(START_AGAIN_S if process is not None else 0.0)
             process = start_detached(state_dir, arguments, warm)
-        time.sleep(START_LOOK_S)
+        time.sleep(START_POLL_S)
 
 
 def is_ready(client: Client) -> bool:

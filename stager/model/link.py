@@ -164,7 +164,7 @@ def seen_of(moves: Sequence[Move], large: Sequence[Span], weights: dict[str, flo
     found = crowds(traffic, weights, SMALL_BYTES)
     seen = Seen()
     for _ in range(ROUNDS):
-        before, seen = seen, looked_at(traffic, found, large, weights, back_bytes_per_s, seen)
+        before, seen = seen, measured_again(traffic, found, large, weights, back_bytes_per_s, seen)
         if seen.is_as(before) or not found:
             break
     if seen.bytes_per_s is None and (rate := mixed_rate_of(traffic, weights, back_bytes_per_s, found)) is not None:
@@ -173,7 +173,7 @@ def seen_of(moves: Sequence[Move], large: Sequence[Span], weights: dict[str, flo
     return seen
 
 
-def looked_at(
+def measured_again(
     traffic: Traffic, found: Sequence[Crowd], large: Sequence[Span], weights: dict[str, float], back_bytes_per_s: float | None, seen: Seen
 ) -> Seen:
     """Once more, with what has been seen so far."""

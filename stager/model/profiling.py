@@ -124,11 +124,11 @@ def profile_of(job_type: str, samples: Sequence[Sample], own_store: str) -> Prof
 
 
 def plain(name: str) -> Callable[[Sample], Said]:
-    def look(sample: Sample) -> Said:
+    def values(sample: Sample) -> Said:
         value = getattr(sample, name)
         return None if value is None else (value, value)
 
-    return look
+    return values
 
 
 def read_fraction(sample: Sample) -> Said:

@@ -87,7 +87,7 @@ class JobstateLog:
         self.progress = Progress()
         self.read_to: dict[int, int] = {}
 
-    def look(self) -> list[str]:
+    def read_new(self) -> list[str]:
         """The jobs of which something new is known, in the order of the lines."""
         changed: dict[str, None] = {}
         for path in [*rotated(self.path), self.path]:

@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory", type=parse_size_bytes)
     parser.add_argument("--idle-exit-s", type=float, help="end when no run is active and nobody called for so long")
     parser.add_argument("--scrub-bytes-per-s", type=int, help="how fast the I/O node verifies what it holds; 0: not at all")
-    parser.add_argument("--scrub-every-s", type=float, help="the least time between two looks at one replica")
+    parser.add_argument("--scrub-every-s", type=float, help="the least time between two readings of one replica")
     parser.add_argument("--keep-failed-bytes", type=int, help="how much of the sandboxes of jobs that failed is kept; 0: nothing")
     parser.add_argument(WHEN_TOLD, action="store_true", help="wait until the command that started this says that it needs a scheduler")
     return parser

@@ -1,7 +1,7 @@
 """Calls of an engine: how they stand in the Machine's state, and what the executor has staged for them.
 
-May know: the Machine's state (read only), what is outstanding, the attempts' directories. One rule: it looks, and changes nothing but to
-tell an attempt that its task has ended.
+May know: the Machine's state (read only), what is outstanding, the attempts' directories. One rule: it reads; all that it
+changes is to tell an attempt that its task has ended.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class StagedCalls:
         self.called.tell(attempt, FINISHED)
 
     def stage_of(self, attempt: str, else_: wire.CallState) -> wire.CallState:
-        staged = self.called.look(attempt) if attempt in self.outstanding.attempts else None
+        staged = self.called.read(attempt) if attempt in self.outstanding.attempts else None
         if staged is None:
             return else_
         return wire.CallState.PUBLISHING if staged.told else wire.CallState.STAGED
@@ -113,7 +113,7 @@ class StagedCalls:
     def seen(self, seen: Seen) -> Seen:
         """With what is staged for it, until the Machine knows of its end, which is later than the executor does."""
         start = self.outstanding.attempts.get(seen.attempt)
-        staged = self.called.look(seen.attempt) if start is not None else None
+        staged = self.called.read(seen.attempt) if start is not None else None
         return seen if staged is None or start is None else Seen(self._with_paths(seen.view, start, staged), seen.attempt)
 
     def _with_paths(self, view: wire.CallView, start: cmd.StartAttempt, staged: Staged) -> wire.CallView:

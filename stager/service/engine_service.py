@@ -25,7 +25,7 @@ from stager.service.inquiry import Inquiry, Pulse
 from stager.service.lifetime import Lifetime
 from stager.service.run_service import RunService
 
-LOOK_AGAIN_S, LOOK_AGAIN_MAX_S = 0.05, 1.0
+POLL_S, POLL_MAX_S = 0.05, 1.0
 WAITING_FEW = 8
 WAIT_S_MAX = 60.0
 CALL_LENGTH_MAX = 200
@@ -35,7 +35,7 @@ GOES_ON = (RunOutcome.FAILED, RunOutcome.NOT_DURABLE)
 
 
 class EngineService:
-    """On the event loop's thread; looks at the Machine on its own."""
+    """On the event loop's thread; reads the Machine's state by itself."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class EngineService:
     async def _rights_to_go_on(self, run: str, job: str, call: str) -> wire.Credentials | None:
         """Asked for again where the call makes a run go on that had ended: they may have been taken back meanwhile. None: it has not."""
 
-        def look() -> Workflow | None:
+        def read() -> Workflow | None:
             entry, known = self.calls.job(run, job)
             return entry.workflow if goes_on(entry) and call not in (known.call, *known.calls_before) else None
 
-        workflow = await self.inquiry.ask(look)
+        workflow = await self.inquiry.ask(read)
         if workflow is None:
             return None
         return wire.Credentials() if self.rights is None else await self.rights(run, workflow)
@@ -100,10 +100,10 @@ class EngineService:
 
     async def finish(self, run: str, job: str, call: str, wait_s: float = 20.0) -> wire.CallView:
         """Its task ended well: what it made, in its directory, is taken. Answers when that is there, or after `wait_s`."""
-        seen = await self._look(run, job, call)
+        seen = await self._seen(run, job, call)
         if seen.view.state is wire.CallState.WAITING:
-            # What is said again may come just as its attempt ends, between a look at the state and one at the directory.
-            seen = await self._look(run, job, call)
+            # What is said again may come just as its attempt ends, after the state was read and before the directory was.
+            seen = await self._seen(run, job, call)
         if seen.view.state is wire.CallState.WAITING:
             raise Refused(f"call {call!r} of job {job!r} is not staged yet, so it cannot have ended well", code="not_staged", subject=job)
         if seen.view.state is wire.CallState.STAGED:
@@ -118,7 +118,7 @@ class EngineService:
             self.put(ev.CallFailed(at=0.0, cause="engine", run=run, job=job, call=call, message=message), told)
 
         await self._taken(take)
-        return (await self._look(run, job, call)).view
+        return (await self._seen(run, job, call)).view
 
     async def end_run(self, run: str, outcome: ev.EngineOutcome, message: str = "") -> None:
         """The engine calls no more jobs of this run. Said again it changes nothing."""
@@ -146,7 +146,7 @@ class EngineService:
         await self.lifetime.ready.wait()
         await self.commits.taken(take)
 
-    async def _look(self, run: str, job: str, call: str) -> Seen:
+    async def _seen(self, run: str, job: str, call: str) -> Seen:
         return self.staged_calls.seen(await self.inquiry.ask(lambda: self.calls.see(run, job, call)))
 
     async def _until(self, run: str, job: str, call: str, wait_s: float, unlike: tuple[wire.CallState, ...]) -> wire.CallView:
@@ -155,14 +155,14 @@ class EngineService:
         try:
             while True:
                 since = self.pulse.changed
-                view = (await self._look(run, job, call)).view
+                view = (await self._seen(run, job, call)).view
                 left_s = end - time.monotonic()
                 if view.state not in unlike or left_s <= 0:
                     return view
                 if self.lifetime.ended.is_set():
                     raise Transient("the scheduler is ending; ask again in a moment", code="draining", subject=run)
                 # So that many who wait ask together no more often than few.
-                again_s = min(LOOK_AGAIN_MAX_S, LOOK_AGAIN_S * max(1.0, self.waiting / WAITING_FEW))
+                again_s = min(POLL_MAX_S, POLL_S * max(1.0, self.waiting / WAITING_FEW))
                 await asyncio.sleep(min(again_s, left_s))
                 await self.pulse.happening(since, max(0.0, end - time.monotonic()))
         finally:

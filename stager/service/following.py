@@ -20,8 +20,8 @@ from stager.service.timeline import Step
 from stager.service.views import is_durable, state_of
 
 EVENTS_A_PAGE = 1000
-# Between two looks of one waiter, however much happens.
-LOOK_AGAIN_S = 0.05
+# Between two questions of one waiter, however much happens.
+POLL_S = 0.05
 WAIT_S_MAX = 60.0
 
 
@@ -54,7 +54,7 @@ class Following:
             steps, gap, next_seq = await self.inquiry.ask(lambda: self._steps_since(run, after))
             if steps or time.monotonic() >= end or self.has_ended():
                 return steps, gap, next_seq
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(POLL_S)
             await self.pulse.happening(since, max(0.0, end - time.monotonic()))
 
     def _steps_since(self, run: str, after: int) -> tuple[list[Step], bool, int]:
@@ -67,14 +67,14 @@ class Following:
         end = time.monotonic() + min(max(0.0, timeout_s), WAIT_S_MAX)
         while True:
             since = self.pulse.changed
-            answer = await self.inquiry.ask(lambda: self._looked(run, lfn))
+            answer = await self.inquiry.ask(lambda: self._answer(run, lfn))
             left_s = end - time.monotonic()
             if answer.finished or answer.durable or left_s <= 0 or self.has_ended():
                 return answer
-            await asyncio.sleep(min(LOOK_AGAIN_S, left_s))
+            await asyncio.sleep(min(POLL_S, left_s))
             await self.pulse.happening(since, max(0.0, end - time.monotonic()))
 
-    def _looked(self, run: str, lfn: str | None) -> wire.WaitResponse:
+    def _answer(self, run: str, lfn: str | None) -> wire.WaitResponse:
         if self.runs.is_folded(run):
             return self.runs.archive.wait(run, lfn)
         entry = self.runs.known(run)

@@ -42,7 +42,7 @@ class Pulse:
         self.changed = asyncio.Event()
 
     async def happening(self, since: asyncio.Event, timeout_s: float | None = None) -> None:
-        """Until something has happened since `changed` was taken, before the look that found nothing; or the timeout."""
+        """Until something has happened since `changed` was taken, before the question that found nothing; or the timeout."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await since.wait()

@@ -86,7 +86,7 @@ def word_left(planned: Planned) -> str:
 def progress_of(planned: Planned) -> Progress:
     """How far the workflow is without us."""
     log = JobstateLog(planned.log)
-    log.look()
+    log.read_new()
     return log.progress
 
 
@@ -98,7 +98,7 @@ def known_run(client: Client, planned: Planned, run: str) -> wire.RunInfo | None
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one look has found. `exit_code`: of the workflow, when it is over."""
+    """The findings of one poll. `exit_code`: of the workflow, when it is over."""
 
     jobs: tuple[str, ...]
     succeeded: tuple[str, ...]
@@ -145,9 +145,9 @@ class Follower:
         jobs = client.run(run).jobs(state=JobState.DONE, limit=len(self.silent) + len(self.with_files))
         self.done = {view.job for view in jobs}
 
-    def look(self, run: SocketEngineRun) -> Step:
-        """Once. What could not be told, because nobody answered, is told by the next look: Transient is raised then."""
-        fresh = dict.fromkeys(self.log.look())
+    def poll(self, run: SocketEngineRun) -> Step:
+        """Once. What could not be told, because nobody answered, is told by the next poll: Transient is raised then."""
+        fresh = dict.fromkeys(self.log.read_new())
         self.news |= fresh
         self.pending |= fresh
         self.note_failed(fresh)

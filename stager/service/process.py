@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from stager.service.rest.limits import Limiter
 
 log = logging.getLogger("stager.service")
-IDLE_LOOK_S = 0.25
+IDLE_POLL_S = 0.25
 SERVER_END_S = 3.0
 THREADS_END_S = 3.0
-GIVE_WAY_S, GIVE_WAY_LOOK_S = 60.0, 0.2
+GIVE_WAY_S, GIVE_WAY_POLL_S = 60.0, 0.2
 HEADERS_DEADLINE_S = 15.0
 KEEP_ALIVE_S = 75
 CONNECTIONS_MAX = 1000
@@ -138,7 +138,7 @@ def hold_as_service(settings: Settings, rest: RestSettings) -> int:
             why = refusal_to_give_way(settings.state_dir)
             if why or time.monotonic() >= end:
                 raise LockHeld(f"{problem.message}{why}", code=problem.code, subject=problem.subject) from None
-        time.sleep(GIVE_WAY_LOOK_S)
+        time.sleep(GIVE_WAY_POLL_S)
 
 
 def refusal_to_give_way(state_dir: Path) -> str:
@@ -189,7 +189,7 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
         serving = [scheduler.start("the API", server.serve(sockets=[listening])) for server, listening in servers]
         if rest is None:
             # A service does not end by itself when nobody needs it.
-            scheduler.start("the look for idleness", end_when_idle(services.shutdown, activity, settings.idle_exit_s))
+            scheduler.start("the check for idleness", end_when_idle(services.shutdown, activity, settings.idle_exit_s))
         tell_addresses(state_dir, past.epoch, [listening for _, listening in servers[1:]])
         await lifetime.ended.wait()
         code = await end(scheduler, lifetime, holding, [server for server, _ in servers], serving, end_reading)
@@ -262,11 +262,11 @@ def local_server(api: FastAPI) -> Server:
 def rest_server(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore, reading: Reading, limiter: Limiter) -> Server:
     # Not every scheduler is a service.
     from stager.service.rest import Reached, make_rest
-    from stager.service.rest.storage import look_after_keys
+    from stager.service.rest.storage import maintain_keys
 
     machine, node, profiles = scheduler.machine, scheduler.node, scheduler.state_dir.profiles
     if node.objects is not None:
-        scheduler.start("the looking after keys to objects", look_after_keys(node.objects.issuer, machine.tenancy, tokens))
+        scheduler.start("the upkeep of keys to objects", maintain_keys(node.objects.issuer, machine.tenancy, tokens))
     config = uvicorn.Config(
         make_rest(Reached(machine, node, scheduler.services.runs, reading, limiter, profiles), settings, tokens),
         http=ProtocolWithTimeouts,
@@ -313,7 +313,7 @@ def listen_tcp(settings: RestSettings) -> socket.socket:
 async def end_when_idle(shutdown: Shutdown, activity: Activity, idle_exit_s: float) -> None:
     quiet_since = time.monotonic()
     while True:
-        await asyncio.sleep(IDLE_LOOK_S)
+        await asyncio.sleep(IDLE_POLL_S)
         if await shutdown.has_active():
             quiet_since = time.monotonic()
         if min(time.monotonic() - quiet_since, activity.idle_s()) >= idle_exit_s:

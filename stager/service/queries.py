@@ -44,22 +44,22 @@ class RunQueries:
     async def definition(self, run: str) -> Definition:
         """All of it at one moment: a resume may replace it at the next. Raises InvalidInput if there is no such run."""
 
-        def look() -> Definition:
+        def read() -> Definition:
             entry = self.runs.known(run)
             return Definition(entry.workflow, entry.plan, entry.graph)
 
-        return await self.inquiry.ask(look)
+        return await self.inquiry.ask(read)
 
     async def needs(self, run: str) -> wire.RunNeeds:
         """What a resume has to bring."""
 
-        def look() -> wire.RunNeeds:
+        def read() -> wire.RunNeeds:
             workflow = self.runs.known(run).workflow
             names = sorted({name for job in workflow.jobs.values() for name in job.env_pass})
             origins = [wire.builtins_of(origin) for origin in workflow.origins.values()]
             return wire.RunNeeds(run=run, origins=origins, env_pass=names)
 
-        return await self.inquiry.ask(look)
+        return await self.inquiry.ask(read)
 
     async def summary(self, run: str) -> wire.RunSummary:
         record = await self.record(run)
@@ -73,7 +73,7 @@ class RunQueries:
         return await self.inquiry.ask(lambda: losses(self.runs.state, self.runs.known(run)))
 
     async def ledger(self, run: str, lfn: str | None = None) -> list[wire.LedgerEntry]:
-        def look() -> list[wire.LedgerEntry]:
+        def read() -> list[wire.LedgerEntry]:
             if self.runs.is_folded(run):
                 return self.runs.archive.ledger(run, lfn)
             entry = self.runs.known(run)
@@ -82,7 +82,7 @@ class RunQueries:
                 raise InvalidInput(f"run {run} makes no file {lfn!r}", code="not_found", subject=lfn)
             return files
 
-        return await self.inquiry.ask(look)
+        return await self.inquiry.ask(read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +114,19 @@ class JobQueries:
     async def views(self, run: str, start: int, limit: int, choice: JobChoice) -> tuple[list[wire.JobView], int]:
         """(from `start` on, how many there are in all)"""
 
-        def look() -> tuple[list[wire.JobView], int]:
+        def read() -> tuple[list[wire.JobView], int]:
             entry = self.runs.known(run)
             chosen, now = choice.of(entry), self.clock()
             shown = chosen[start : start + limit]
             return [job_view(entry, job, self.counters, (run, job) in self.kept, now) for job in shown], len(chosen)
 
-        return await self.inquiry.ask(look)
+        return await self.inquiry.ask(read)
 
     async def states(self, run: str) -> list[JobState]:
         """In the order of the graph."""
 
-        def look() -> list[JobState]:
+        def read() -> list[JobState]:
             entry = self.runs.known(run)
             return [entry.jobs[job].state for job in entry.graph.order]
 
-        return await self.inquiry.ask(look)
+        return await self.inquiry.ask(read)

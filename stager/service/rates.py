@@ -28,7 +28,7 @@ class Rates:
         self.clock = clock
         self.samples: dict[str, deque[tuple[float, int, int]]] = {}
 
-    def look(self, run: str, fetched_bytes: int, uploaded_bytes: int) -> Moved:
+    def sample(self, run: str, fetched_bytes: int, uploaded_bytes: int) -> Moved:
         now = self.clock()
         samples = self.samples.setdefault(run, deque())
         samples.append((now, fetched_bytes, uploaded_bytes))

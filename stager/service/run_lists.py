@@ -25,32 +25,32 @@ class RunLists:
     async def whole(self, *, in_lines: bool) -> list[wire.RunInfo]:
         """The oldest first. `in_lines` False: each run by itself."""
 
-        def look() -> list[wire.RunInfo]:
+        def read() -> list[wire.RunInfo]:
             return self._infos(reversed(self.records.page(None, None, NO_LIMIT, in_lines=in_lines)), in_lines=in_lines)
 
-        return await self.inquiry.ask(look)
+        return await self.inquiry.ask(read)
 
     async def page(
         self, tenant: str | None, start: tuple[float, str] | None, limit: int, chosen: dict[str, Any]
     ) -> tuple[list[wire.RunInfo], tuple[float, str] | None]:
         """The newest first, and where the next page begins, if there is one."""
 
-        def look() -> tuple[list[wire.RunInfo], tuple[float, str] | None]:
+        def read() -> tuple[list[wire.RunInfo], tuple[float, str] | None]:
             records = self.records.page(tenant, start, limit + 1, **chosen)
             shown = records[:limit]
             more = (shown[-1].submitted_at, shown[-1].run) if len(records) > limit else None
             return self._infos(shown, in_lines=chosen["in_lines"]), more
 
-        return await self.inquiry.ask(look)
+        return await self.inquiry.ask(read)
 
     async def made_by(self, key: str, tenant: str) -> list[wire.RunInfo]:
         """The run that any submit of this tenant under this key has made, if it is there."""
 
-        def look() -> list[wire.RunInfo]:
+        def read() -> list[wire.RunInfo]:
             made = self.run_service.made_by(key, tenant)
             return [] if made is None or made.removed else self._infos([made], in_lines=False)
 
-        return await self.inquiry.ask(look)
+        return await self.inquiry.ask(read)
 
     def _infos(self, records: Iterable[RunRecord], *, in_lines: bool) -> list[wire.RunInfo]:
         """On the driving thread. `in_lines`: each record is the first of what is told in one line with it."""

@@ -1,7 +1,7 @@
-"""What somebody needs to look into the sandbox that a failed job left: where it is, its environment, its inputs as they were linked.
+"""The way into the sandbox that a failed job left: where it is, its environment, its inputs as they were linked.
 
-May know: the Machine's state (read only), the kept sandboxes, the node. One rule: it is a look; the inputs are those that are on the node
-now, and no lease keeps them there.
+May know: the Machine's state (read only), the kept sandboxes, the node. One rule: it changes nothing; the inputs are those that are on
+the node now, and no lease keeps them there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stager.worker.environment import job_environment
 from stager.worker.place import read_json
 from stager.worker.spec import SCRATCH
 
-LOOKS = itertools.count(1)
+INSPECTIONS = itertools.count(1)
 
 
 class Furnishing:
@@ -45,13 +45,13 @@ class Furnishing:
         """As the job had them: the node says where they are while it furnishes a sandbox that is dropped again."""
         if not files:
             return []
-        look = f"look-{self.epoch}-{next(LOOKS)}"
-        directory = f"{kept.place.directory}/{look}"
+        inspection = f"inspection-{self.epoch}-{next(INSPECTIONS)}"
+        directory = f"{kept.place.directory}/{inspection}"
         inputs = [{"file_id": file, "generation": held, "path": path, "access": "link"} for path, (file, held) in files.items()]
         try:
-            staged = await self.client.stage_in(look, {"sandbox_dir": directory, "inputs": inputs, "direct": [], "reservation": None})
+            staged = await self.client.stage_in(inspection, {"sandbox_dir": directory, "inputs": inputs, "direct": [], "reservation": None})
         finally:
-            await self.client.release(look, {"sandbox_dir": directory, "remove_sandbox": True, "reservation_id": None})
+            await self.client.release(inspection, {"sandbox_dir": directory, "remove_sandbox": True, "reservation_id": None})
         return [
             wire.Mount(source=each.source, target=kept.place.sandbox + each.target.removeprefix(directory), directory=each.directory)
             for each in staged.mounts

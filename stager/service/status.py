@@ -38,7 +38,7 @@ class StatusQueries:
         # A node asks the origin before it counts what an earlier try left.
         moving = {transfer for transfer, said in telemetry.items() if said.state == "running" and said.bytes_done}
 
-        def look() -> wire.RunStatus:
+        def read() -> wire.RunStatus:
             if self.runs.is_folded(run):
                 return self.runs.archive.status(run)
             entry, state = self.runs.known(run), self.runs.state
@@ -47,18 +47,18 @@ class StatusQueries:
             mine = [transfer for transfer in state.transfers.values() if transfer.run == run]
             fetching = under_way(telemetry, (transfer.id for transfer in mine if transfer.is_fetch))
             uploading = under_way(telemetry, (transfer.id for transfer in mine if not transfer.is_fetch))
-            moved = self.rates.look(run, entry.fetched_bytes + fetching, entry.uploaded_bytes + uploading)
+            moved = self.rates.sample(run, entry.fetched_bytes + fetching, entry.uploaded_bytes + uploading)
             sums = run_sums(state, entry) if entry.state is RunState.FINISHED else self.totals.of(run, lambda: run_sums(state, entry))
             now = self.clock()
             problems, waiting = problems_of(state, entry, troubles), waiting_of(state, entry, now, moving)
             return run_status(state, entry, run_info(record, entry, now), sums, moved, telemetry, problems, nodes, waiting)
 
-        return await self.inquiry.ask(look)
+        return await self.inquiry.ask(read)
 
     async def transfers(self, run: str) -> list[wire.TransferView]:
         telemetry = await self.node_view.telemetry()
 
-        def look() -> list[wire.TransferView]:
+        def read() -> list[wire.TransferView]:
             return [] if self.runs.is_folded(run) else transfers_of(self.runs.state, self.runs.known(run), telemetry)
 
-        return await self.inquiry.ask(look)
+        return await self.inquiry.ask(read)

@@ -1,7 +1,7 @@
 """Who the tenants are now, whose runs are whose, and whose word counts for the origins of a run.
 
-May know: tenants.toml through the reader that it is given, the run records. One rule: a file that is wrong, or that others could have written, gives nobody
-anything; after a restart the runs of tenants wait until it is mended and they are resumed.
+May know: tenants.toml through the reader that it is given, the run records. One rule: a file that is wrong, or that others could have
+written, gives nobody anything; after a restart the runs of tenants wait until it is mended and they are resumed.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Words:
         teller = TOLD.get(self.share.cause)
         return teller(self) if teller is not None else f"{self.share.name}: {self.longer}"
 
-    def look(self) -> str:
+    def advice(self) -> str:
         """The command that tells the timeline of the longest of these waits."""
         span = self.longest
         what = f"--file {shlex.quote(span.lfn)}" if span.lfn else f"--job {shlex.quote(span.job)}" if span.job else ""
@@ -198,34 +198,34 @@ class Words:
         text += f" where the plan took {format_size(planned)}/s ({BASES[basis]})"
         if link.latency_s > 0:
             text += f" after {link.latency_s * 1000:.0f} ms a file"
-        return f"{text}; {self.look() if rate >= planned else later(basis)}"
+        return f"{text}; {self.advice() if rate >= planned else later(basis)}"
 
     def copies(self) -> str:
-        return f"jobs waited for copies from other nodes {self.longer}; {self.look()}"
+        return f"jobs waited for copies from other nodes {self.longer}; {self.advice()}"
 
     def room(self) -> str:
         return f"jobs waited for room {self.longer}, with {format_size(self.history.capacity_bytes)} of capacity; give more ({HOW_TO_GIVE})"
 
     def starts(self) -> str:
-        return f"from a job's start until its program ran it took {self.longer}: inputs are staged then; {self.look()}"
+        return f"from a job's start until its program ran it took {self.longer}: inputs are staged then; {self.advice()}"
 
     def commits(self) -> str:
         return (
             f"from the end of programs until their outputs were committed it took {self.longer}: "
-            f"they are hashed and put on disk then; {self.look()}"
+            f"they are hashed and put on disk then; {self.advice()}"
         )
 
     def retries(self) -> str:
-        look = self.look()
-        return f"tries that failed, and pauses after them, took {format_duration(self.share.actual_s)}{'; ' + look if look else ''}"
+        advice = self.advice()
+        return f"tries that failed, and pauses after them, took {format_duration(self.share.actual_s)}{'; ' + advice if advice else ''}"
 
     def drained(self) -> str:
         return f"the run was being ended for {format_duration(self.share.actual_s)}, and resumed"
 
     def scheduler(self) -> str:
-        look = self.look()
-        taken = format_duration(self.share.actual_s)
-        return f"for {taken} all was there and had not been begun, which nothing explains but the scheduler{'; ' + look if look else ''}"
+        advice, taken = self.advice(), format_duration(self.share.actual_s)
+        more = f"; {advice}" if advice else ""
+        return f"for {taken} all was there and had not been begun, which nothing explains but the scheduler{more}"
 
 
 TOLD: dict[str, Callable[[Words], str]] = {

@@ -16,7 +16,7 @@ from stager.scheduler.sources import is_for_another
 from stager.scheduler.state import Retries, RunEntry, State
 from stager.scheduler.states import RunState
 
-# A task may well compute for longer; who looks at the run decides what that means.
+# A task may well compute for longer; whoever follows the run decides what that means.
 SILENT_AFTER_S = 600.0
 
 

@@ -1,6 +1,6 @@
 """What may be pulled from under a running scheduler: its state directory, and the wall clock of its machine.
 
-One rule: it looks and says; a state directory that is gone ends the scheduler, since nothing that it would still do could be kept.
+One rule: it checks and tells; a state directory that is gone ends the scheduler, since nothing that it would still do could be kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stager.model.units import format_duration
 from stager.service.state_dir import StateDir
 
 log = logging.getLogger(__name__)
-LOOK_S = 1.0
+POLL_S = 1.0
 # Less is how clocks are: it is set right by so much now and then.
 CLOCK_TOLD_S = 60.0
 
@@ -33,15 +33,15 @@ async def watch(holding: Holding, ahead_s: Callable[[], float]) -> None:
     """For ever. Raises Refused when the state directory is not the one any more that this scheduler holds. `ahead_s`: so far is the
     scheduler's clock ahead of the wall clock.
     """
-    told_s, told_of_look = 0.0, ""
+    told_s, told_failure = 0.0, ""
     while True:
         told_s = tell_clock(ahead_s(), told_s)
-        await asyncio.sleep(LOOK_S)
-        told_of_look = look(holding, told_of_look)
+        await asyncio.sleep(POLL_S)
+        told_failure = check(holding, told_failure)
 
 
-def look(holding: Holding, told: str) -> str:
-    """Raises as `watch`. Why the look itself failed, which is told once: a disk that fails is not a directory that is gone."""
+def check(holding: Holding, told: str) -> str:
+    """Raises as `watch`. Why the check itself failed, which is told once: a disk that fails is not a directory that is gone."""
     try:
         gone = gone_of(holding)
     except OSError as problem:

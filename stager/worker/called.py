@@ -73,7 +73,7 @@ class Called:
         self.staged()
         return None
 
-    def look(self, attempt_id: str) -> Staged | None:
+    def read(self, attempt_id: str) -> Staged | None:
         """None: not yet."""
         place = Place.of(self.worker.state_dir, attempt_id)
         if read_json(place.staged) is None:

@@ -90,7 +90,7 @@ class Worker:
         await self.node.put_reservation(spec.reservation, reserve_bytes)
         return await self.finish(spec, place, result)
 
-    def look(self, attempt_id: str) -> Sight:
+    def sight_of(self, attempt_id: str) -> Sight:
         """Without waiting and without changing anything."""
         place = Place.of(self.state_dir, attempt_id)
         if read_json(place.outcome) is not None or read_json(place.result) is not None:

@@ -249,7 +249,7 @@ StagerOperator.partial(task_id="shrink", python_callable=shrink, inlets=[header]
     (line,) = [each for each in client.runs(parts=False) if each.part_of == f"tiles/{result.run_id}"]
     assert (line.parts, line.state) == (3, "succeeded"), "one line for the DagRun"
     assert (lab.data / "out/tiles").read_text() == "one\nheader\ntwo\nheader\n", "exchanged as objects of the service"
-    assert "shelf" not in caplog.text
+    assert "fallback directory" not in caplog.text
     assert [(lab.data / f"out/tile{n}").read_text() for n in (1, 2)] == ["one\nheader\n", "two\nheader\n"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import pytest
-from airflow.providers.stager.graph import DagFact, FileFact, Part, Shape, TaskFact, shape_of
+from airflow.providers.stager.graph import DagFact, DagRunPart, FileFact, Shape, TaskFact, shape_of
 from airflow.providers.stager.runs import DagRunId, Runs, own_part
 
 from stager import rest
@@ -54,7 +54,7 @@ def test_all_runs_of_a_dagrun_are_submitted_as_part_of_it() -> None:
     rest.EngineSubmission(workflow="x", part_of=strange)
 
 
-def said(part: Part) -> dict[str, Any]:
+def said(part: DagRunPart) -> dict[str, Any]:
     return json.loads(part.text)
 
 

@@ -26,13 +26,13 @@ from tests.testbed.sshd import Sshd
 __all__ = ["by_airflow", "url"]
 # There, open to everybody, and nobody can read it: the system says so when the first byte is asked for.
 UNREADABLE = Path("/proc/self/mem")
-MID = FileFact("stager://shelved/mid")
+MID = FileFact("stager://exchanged/mid")
 OLD, NEW = b"what was there\n", b"what is new\n" * 500_000
 
 
 @pytest.fixture
 def loose(tmp_path: Path) -> Loose:
-    return Loose(tmp_path / "shelf", "r1", (), "stager_default")
+    return Loose(tmp_path / "fallback", "r1", (), "stager_default")
 
 
 @pytest.fixture
@@ -120,12 +120,12 @@ def test_as_an_object_of_the_service(served: Service, client: Any, loose: Loose,
     assert path.read_bytes() == NEW
 
 
-def test_what_is_on_the_shelf_of_a_dag_run_that_failed_stays_until_nobody_clears_it_any_more(
+def test_what_a_dag_run_that_failed_left_in_the_fallback_directory_stays_until_nobody_clears_it_any_more(
     new: Path, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stager.client.calls.TRIES", 1)
     connect("stager_default", "http://127.0.0.1:9", "token")
-    dag = DagFact("shelved", (TaskFact("make", True, outlets=(MID,)), TaskFact("read", True, (MID,), upstream=("make",))))
+    dag = DagFact("exchanged", (TaskFact("make", True, outlets=(MID,)), TaskFact("read", True, (MID,), upstream=("make",))))
     runs = {name: service.loose_of(dag, name) for name in ("lives", "failed", "again", "succeeded", "lately")}
     for loose in runs.values():
         loose.put(new, MID.uri)
@@ -134,7 +134,7 @@ def test_what_is_on_the_shelf_of_a_dag_run_that_failed_stays_until_nobody_clears
         outbox.tell(Ended(dag, name, False, ""))
     outbox.drain()
     for name in ("failed", "again"):
-        stamp = loose.shelf / "ended" / runs[name].private
+        stamp = loose.fallback_dir / "ended" / runs[name].private
         os.utime(stamp, (time.time() - 31 * DAY_S,) * 2)
     outbox.tell(Begun(dag, "again"))
     outbox.tell(Ended(dag, "succeeded", True, ""))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from airflow.providers.stager.calls import Calls, Try
 from airflow.providers.stager.files import TaskFiles
-from airflow.providers.stager.graph import DagFact, FileFact, Part, TaskFact
+from airflow.providers.stager.graph import DagFact, DagRunPart, FileFact, TaskFact
 from airflow.providers.stager.links.stager import StagerRunLink, note_page
 from airflow.providers.stager.runs import in_words, refused_files
 from airflow.sdk.exceptions import AirflowException
@@ -86,7 +86,7 @@ def test_an_inlet_that_a_task_cannot_fetch_itself_is_named(url: str, connect: An
 
 def test_refusals_are_in_the_words_of_a_dag() -> None:
     mid = "stager://survey/clean.fits"
-    part = Part("", "{}", frozenset(), {mid: "survey/clean.fits", f"{mid}.idx": "survey/clean.fits.idx"}, {})
+    part = DagRunPart("", "{}", frozenset(), {mid: "survey/clean.fits", f"{mid}.idx": "survey/clean.fits.idx"}, {})
     said = "'survey/clean.fits' is not there, for job 'clean' has not published it: clear that task, then this one"
     assert in_words(said, part) == f"{mid} is not there, for task 'clean' has not published it: clear that task, then this one"
     assert in_words("call 'try-2.add.0123' took the place of 'x'", part) == "try 2 took the place of 'x'"
@@ -102,7 +102,7 @@ def test_the_link_of_a_task_without_a_run_asks_nobody() -> None:
 
 def test_an_origin_that_cannot_be_asked_just_now_refuses_no_file() -> None:
     uri = "https://archive.example.org/x.fits"
-    part = Part("", "{}", frozenset(), {uri: "x.fits"}, {})
+    part = DagRunPart("", "{}", frozenset(), {uri: "x.fits"}, {})
     key = "files.x.fits.from"
     assert refused_files(part, Transient("the host is not known here", code="origin_unreachable", subject=key)) == {}
     assert refused_files(part, InvalidInput("it is too old", subject=key)) == {uri: "it is too old"}

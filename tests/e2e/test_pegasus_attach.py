@@ -254,7 +254,7 @@ def test_what_a_task_that_died_between_its_lists_held_is_given_back(
     follower = Follower(planned, attached_workflow(planned))
     with bed.client() as client:
         run = SocketEngineRun(client, bed.run())
-        follower.look(run)
+        follower.poll(run)
         follower.give_back(client, run)
         assert [running.job for running in client.run(bed.run()).status().running] == ["preprocess_pre"], "another try may begin"
         monkeypatch.setattr(pegasus_attach, "LOST_AFTER_S", 0.0)

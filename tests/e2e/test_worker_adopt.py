@@ -46,7 +46,7 @@ def rig(ionode: Callable[..., IoNode], short_dir: Path) -> Iterator[Rig]:
     yield made
     lock = made.attempt_dir("a1") / "lock"
     if lock.exists() and asyncio.run(made.worker(made.client()).kill("a1")):
-        wait_until(lambda: made.worker(made.client()).look("a1") is not Sight.LIVING, "the end of what the test left")
+        wait_until(lambda: made.worker(made.client()).sight_of("a1") is not Sight.LIVING, "the end of what the test left")
 
 
 def orphaned(rig: Rig) -> None:
@@ -95,19 +95,19 @@ def test_a_living_attempt_is_taken_up(rig: Rig) -> None:
 
     async def timeline() -> AttemptResult:
         worker = rig.worker(rig.client())
-        assert worker.look("a1") is Sight.LIVING
+        assert worker.sight_of("a1") is Sight.LIVING
         adopting = asyncio.create_task(worker.adopt("a1"))
         await asyncio.to_thread(go, rig)
         return await ended(adopting)  # type: ignore[arg-type]
 
     assert_done_once(rig, asyncio.run(timeline()))
-    assert rig.worker(rig.client()).look("a1") is Sight.FINISHED
+    assert rig.worker(rig.client()).sight_of("a1") is Sight.FINISHED
 
 
 def test_an_attempt_that_ended_meanwhile_is_finished(rig: Rig) -> None:
     orphaned(rig)
     go(rig)
-    wait_until(lambda: rig.worker(rig.client()).look("a1") is Sight.FINISHED, "the job's end")
+    wait_until(lambda: rig.worker(rig.client()).sight_of("a1") is Sight.FINISHED, "the job's end")
     assert not rig.is_stored(MADE)
     result = adopt(rig)
     assert_done_once(rig, result)
@@ -122,7 +122,7 @@ def test_an_attempt_whose_reaper_died_too_is_lost(rig: Rig) -> None:
     orphaned(rig)
     assert not secrets_on_disk(rig), "while the job runs"
     os.kill(reaper_pid(rig), signal.SIGKILL)
-    wait_until(lambda: rig.worker(rig.client()).look("a1") is Sight.GONE, "the reaper's end")
+    wait_until(lambda: rig.worker(rig.client()).sight_of("a1") is Sight.GONE, "the reaper's end")
     result = adopt(rig)
     assert result.outcome is Outcome.LOST and result.fault is not None and result.fault.code == "attempt_lost"
     assert rig.leases() == [] and not (rig.attempt_dir("a1") / "sandbox").exists() and not rig.is_stored(MADE)
@@ -185,7 +185,7 @@ def test_an_attempt_that_another_runs_already_is_waited_for(rig: Rig) -> None:
 
 def test_an_attempt_nobody_began_is_lost(rig: Rig) -> None:
     assert adopt(rig).outcome is Outcome.LOST
-    assert rig.worker(rig.client()).look("a1") is Sight.GONE
+    assert rig.worker(rig.client()).sight_of("a1") is Sight.GONE
     with pytest.raises(InvalidInput):
         asyncio.run(rig.worker(rig.client()).commit("a1", 0))
 

@@ -153,27 +153,27 @@ def test_a_url_with_a_password_is_not_repeated(tmp_path: Path) -> None:
 
 def test_the_log_says_how_far_each_job_is(tmp_path: Path) -> None:
     log = JobstateLog(tmp_path / "jobstate.log")
-    assert log.look() == [] and log.progress.exit_code is None
+    assert log.read_new() == [] and log.progress.exit_code is None
     with log.path.open("w") as file:
         file.write("INTERNAL *** SHELL_SCRIPT_STARTED ***\n1 a SUBMIT 1.0 local - 1\n1 a EXECUTE 1.0 local - 1\n1 b SUB")
-    assert log.look() == ["a"] and log.progress.tries["a"] == Try(1, TryState.RUNNING)
+    assert log.read_new() == ["a"] and log.progress.tries["a"] == Try(1, TryState.RUNNING)
     with log.path.open("a") as file:
         file.write("MIT 2.0 local - 1\n2 a JOB_SUCCESS 0 local - 1\n2 a POST_SCRIPT_FAILURE 1 local - 1\n3 a SUBMIT 3.0 local - 2\n")
-    assert log.look() == ["b", "a"] and log.progress.tries == {"a": Try(2, TryState.SUBMITTED), "b": Try(1, TryState.SUBMITTED)}
+    assert log.read_new() == ["b", "a"] and log.progress.tries == {"a": Try(2, TryState.SUBMITTED), "b": Try(1, TryState.SUBMITTED)}
     with log.path.open("a") as file:
         file.write("9 INTERNAL *** DAGMAN_FINISHED 1 ***\n")
-    assert log.look() == [] and log.progress.exit_code == 1
+    assert log.read_new() == [] and log.progress.exit_code == 1
 
 
 def test_a_log_that_is_rotated_is_read_to_its_end_and_a_workflow_started_again_is_not_over(tmp_path: Path) -> None:
     log = JobstateLog(tmp_path / "jobstate.log")
     log.path.write_text("1 INTERNAL *** DAGMAN_STARTED 1.0 ***\n1 a EXECUTE 1.0 local - 1\n")
-    log.look()
+    log.read_new()
     with log.path.open("a") as file:
         file.write("2 a JOB_FAILURE 1 local - 1\n2 INTERNAL *** DAGMAN_FINISHED 1 ***\n")
     log.path.rename(tmp_path / "jobstate.log.000")
     log.path.write_text("5 INTERNAL *** DAGMAN_STARTED 2.0 ***\n5 a EXECUTE 2.0 local - 2\n")
-    assert log.look() == ["a"] and log.progress.tries["a"] == Try(2, TryState.RUNNING) and log.progress.exit_code is None
+    assert log.read_new() == ["a"] and log.progress.tries["a"] == Try(2, TryState.RUNNING) and log.progress.exit_code is None
     fresh = JobstateLog(log.path)
-    fresh.look()
+    fresh.read_new()
     assert fresh.progress == log.progress

@@ -395,7 +395,7 @@ async def ended_as(executor: LocalExecutor, world: World, ending: AttemptResult)
     await settled(executor)
 
 
-def with_shelf(tmp_path: Path, play: Callable[[LocalExecutor, World, KeptSandboxes], Awaitable[None]]) -> ScriptedWorker:
+def with_kept_sandboxes(tmp_path: Path, play: Callable[[LocalExecutor, World, KeptSandboxes], Awaitable[None]]) -> ScriptedWorker:
     worker, world, kept_sandboxes = ScriptedWorker(tmp_path, []), World({}), KeptSandboxes(tmp_path, 1 << 40)
 
     async def whole() -> None:
@@ -407,7 +407,7 @@ def with_shelf(tmp_path: Path, play: Callable[[LocalExecutor, World, KeptSandbox
     return worker
 
 
-def test_what_a_job_left_is_on_the_shelf_once_its_end_is_recorded_and_goes_when_it_succeeds(tmp_path: Path) -> None:
+def test_what_a_job_left_is_kept_once_its_end_is_recorded_and_goes_when_it_succeeds(tmp_path: Path) -> None:
     async def play(executor: LocalExecutor, world: World, kept_sandboxes: KeptSandboxes) -> None:
         executor.worker.answers.append(BAD)  # type: ignore[attr-defined]
         executor.start(start())
@@ -420,7 +420,7 @@ def test_what_a_job_left_is_on_the_shelf_once_its_end_is_recorded_and_goes_when_
         await ended_as(executor, world, ok())
         assert not kept_sandboxes.kept and not list(tmp_path.glob("failed/*/*"))
 
-    assert all(spec.keep_failed_sandbox for spec in with_shelf(tmp_path, play).specs)
+    assert all(spec.keep_failed_sandbox for spec in with_kept_sandboxes(tmp_path, play).specs)
 
 
 def test_what_is_kept_is_the_first_to_go_where_a_disk_is_full(tmp_path: Path) -> None:
@@ -434,16 +434,16 @@ def test_what_is_kept_is_the_first_to_go_where_a_disk_is_full(tmp_path: Path) ->
         await ended_as(executor, world, full)
         assert told == [False] and "full" in kept_sandboxes.gone["r", "j"], "before anybody can try it again"
 
-    with_shelf(tmp_path, play)
+    with_kept_sandboxes(tmp_path, play)
 
 
 def test_what_a_scheduler_died_over_is_kept_by_the_next(tmp_path: Path) -> None:
     async def play(executor: LocalExecutor, world: World, kept_sandboxes: KeptSandboxes) -> None:
         left(tmp_path)
-        executor.worker.look = lambda attempt: Sight.FINISHED  # type: ignore[method-assign]
+        executor.worker.sight_of = lambda attempt: Sight.FINISHED  # type: ignore[method-assign]
         await executor.sweep({"a-1"})
         assert not kept_sandboxes.kept, "its end is not recorded yet"
         await executor.sweep(set())
         assert list(kept_sandboxes.kept) == [("r", "j")]
 
-    with_shelf(tmp_path, play)
+    with_kept_sandboxes(tmp_path, play)

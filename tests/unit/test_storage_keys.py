@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 from stager.adapters.storage_keys import KeyIssuer, tokens_beside
 from stager.adapters.tokens import Token
-from stager.service.rest.storage import look_after_keys
+from stager.service.rest.storage import maintain_keys
 
 
 class Tokens:
@@ -45,10 +45,10 @@ def test_a_key_that_is_issued_while_others_are_looked_after_stays(tmp_path: Path
             asyncio.get_running_loop().set_default_executor(threads)
             threads.submit(issued.wait, 60)
             tenancy = SimpleNamespace(now=dict)
-            looking = asyncio.create_task(look_after_keys(issuer, tenancy, Tokens(issue)))  # type: ignore[arg-type]
+            upkeep = asyncio.create_task(maintain_keys(issuer, tenancy, Tokens(issue)))  # type: ignore[arg-type]
             while (held / "gone").exists() or not issued.is_set():
                 await asyncio.sleep(0.01)
-            looking.cancel()
+            upkeep.cancel()
 
     asyncio.run(play())
     assert [path.name for path in held.iterdir()] == ["fresh"]

@@ -16,7 +16,7 @@ CONNECT_S = 10.0
 ANSWER_S = 60.0
 # A scheduler that was ended may be started again at once.
 GONE_S = 15.0
-LOOK_AGAIN_S = 0.25
+POLL_S = 0.25
 ANSWER_BYTES_MAX = 64 << 20
 
 
@@ -58,7 +58,7 @@ class Scheduler:
             except (OSError, ValueError) as problem:
                 if not self.answered or time.monotonic() > end:
                     raise Unasked(f"the scheduler at {self.place} does not answer: {problem}") from problem
-            time.sleep(LOOK_AGAIN_S)
+            time.sleep(POLL_S)
         self.answered = True
         if status < 400:
             return answer

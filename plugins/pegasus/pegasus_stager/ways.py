@@ -27,7 +27,7 @@ class Ways:
         self.ending = Ending()
         self.origins: Origins | None = None
         self.transfer_agent: TransferAgent | None = None
-        self.looked = False
+        self.has_searched = False
 
     def against(self, entry: ListEntry) -> str:
         """Why it is not done here; empty: it is."""
@@ -57,8 +57,8 @@ class Ways:
         served = {"read": remote.READ, "write": remote.WRITTEN, "mkdir": remote.SSH, "remove": remote.WRITTEN}
         if url.protocol not in served.get(what, ()):
             return f"{what} of {url.protocol} is not done here"
-        if not self.looked:
-            self.look()
+        if not self.has_searched:
+            self.find_programs()
         if self.transfer_agent is None or self.origins is None:
             return "stager-ionode, which would do it, is not installed here (install stager beside it, or set STAGER_IONODE)"
         try:
@@ -67,10 +67,10 @@ class Ways:
             return str(reason)
         return ""
 
-    def look(self) -> None:
+    def find_programs(self) -> None:
         from pegasus_stager import remote, transfer_agent
 
-        self.looked = True
+        self.has_searched = True
         program = transfer_agent.found(self.settings.environ)
         if program is not None:
             self.transfer_agent, self.origins = transfer_agent.TransferAgent(program, self.ending), remote.Origins(self.settings)
@@ -78,7 +78,7 @@ class Ways:
     def ask(self, url: Url, transfer_job: str, **more: str) -> dict[str, object]:
         """`stager-ionode transfer` does it. Raises Failed."""
         if self.transfer_agent is None or self.origins is None:
-            raise AssertionError(f"{url} was not looked at before it is moved")
+            raise AssertionError(f"{url} was not checked before it is moved")
         origin, path = self.origins.of(url)
         return self.transfer_agent.ask(origin, {transfer_job: {"path": path, **more}}, str(url))
 

@@ -1,4 +1,4 @@
-"""Looking at a run: status, summary, ledger, jobs, logs, progress, timeline. One rule: looking changes nothing."""
+"""Reading a run: status, summary, ledger, jobs, logs, progress, timeline. One rule: reading changes nothing."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ function named(losses) {
   return parts;
 }
 
-// `done` is called after a change, to look at the run again.
+// `done` is called after a change, to load the run again.
 export function controlsPart(run, signal, done) {
   const path = `/runs/${name(run)}`;
   const wrong = el("p", { class: "alert", role: "alert", hidden: true });

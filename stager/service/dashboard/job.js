@@ -3,7 +3,7 @@
 import { get, name, query } from "./api.js";
 import { badge, el, figures, say, setBadge, show } from "./dom.js";
 import { size, words } from "./format.js";
-import { keepLooking } from "./keeping.js";
+import { poll } from "./keeping.js";
 
 const EVERY_MS = 2000;
 const ENDED = ["done", "failed", "skipped"];
@@ -38,7 +38,7 @@ export async function jobView(place, [run, job], signal, page) {
     }
   }
 
-  await keepLooking(page, signal, EVERY_MS, async () => {
+  await poll(page, signal, EVERY_MS, async () => {
     const [{ jobs }, written] = await Promise.all([
       get(`/runs/${name(run)}/jobs${query({ job })}`, signal),
       get(`/runs/${name(run)}/jobs/${name(job)}/logs`, signal),

@@ -5,13 +5,13 @@ import { el, say, show } from "./dom.js";
 
 const RETRY_MS = 3000;
 
-// Until `signal`; what fails for a while is told and tried again. A look that took long waits longer.
-export async function keepLooking(page, signal, everyMs, look) {
+// Until `signal`; what fails for a while is told and tried again. After a slow answer it waits longer.
+export async function poll(page, signal, everyMs, load) {
   while (!signal.aborted) {
     const begun = performance.now();
     let waitMs = everyMs;
     try {
-      const more = await look();
+      const more = await load();
       page.trouble("");
       if (more === false) return;
     } catch (problem) {
@@ -28,19 +28,19 @@ export async function keepLooking(page, signal, everyMs, look) {
 function seen(signal) {
   if (!document.hidden || signal.aborted) return undefined;
   return new Promise((done) => {
-    const look = () => {
+    const wake = () => {
       if (document.hidden && !signal.aborted) return;
-      document.removeEventListener("visibilitychange", look);
+      document.removeEventListener("visibilitychange", wake);
       done();
     };
-    document.addEventListener("visibilitychange", look);
-    signal.addEventListener("abort", look, { once: true });
+    document.addEventListener("visibilitychange", wake);
+    signal.addEventListener("abort", wake, { once: true });
   });
 }
 
 // A part of a page that is asked for when a person opens or changes it, until it is there. What stands against it is told in its place: the
-// line at the top is of what the page looks at by itself, which may go well meanwhile.
-export function asked(page, signal, look) {
+// line at the top is of what the page loads by itself, which may go well meanwhile.
+export function asked(page, signal, load) {
   const element = el("p", { class: "alert", role: "alert", hidden: true });
   let turn = 0;
   function tell(text) {
@@ -52,7 +52,7 @@ export function asked(page, signal, look) {
     const mine = turn;
     while (!signal.aborted && mine === turn) {
       try {
-        await look();
+        await load();
         return mine === turn ? tell("") : undefined;
       } catch (problem) {
         if (signal.aborted || mine !== turn) return undefined;

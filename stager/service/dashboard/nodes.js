@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { el, say, setBadge, show, svg } from "./dom.js";
 import { percent, size } from "./format.js";
-import { keepLooking } from "./keeping.js";
+import { poll } from "./keeping.js";
 
 const EVERY_MS = 2000;
 const WIDTH = 1000;
@@ -58,7 +58,7 @@ export async function nodesView(place, _, signal, page) {
   const list = el("div", { class: "nodes" });
   place.replaceChildren(el("h1", {}, "Nodes"), list);
   const cards = new Map();
-  await keepLooking(page, signal, EVERY_MS, async () => {
+  await poll(page, signal, EVERY_MS, async () => {
     const { nodes } = await get("/nodes", signal);
     for (const node of nodes) {
       if (!cards.has(node.node)) {

@@ -7,7 +7,7 @@ import { badge, el, figures, say, section, setBadge, show } from "./dom.js";
 import { count, duration, money, percent, rate, roughly, size, when, words } from "./format.js";
 import { graphPicture } from "./graph.js";
 import { jobsPart } from "./jobs.js";
-import { asked, keepLooking, sparingly } from "./keeping.js";
+import { asked, poll, sparingly } from "./keeping.js";
 import { atRisk, ledgerPart, unsafeFiles } from "./ledger.js";
 import { GOES_ON } from "./runs.js";
 import { Spans, timelinePicture } from "./timeline.js";
@@ -91,7 +91,7 @@ class RunPage {
     this.names = [];
     this.known = new Set();
     this.troubles = troubles(run);
-    this.controls = controlsPart(run, signal, () => this.lookAtStatus());
+    this.controls = controlsPart(run, signal, () => this.loadStatus());
     this.graphRoom = el("div", {}, el("p", { class: "note" }, "…"));
     this.timeline = timelinePicture();
     this.ledger = ledgerPart(run, signal, page);
@@ -107,8 +107,8 @@ class RunPage {
       section("cost", "Cost so far", this.bill.element),
       section("jobs", "Jobs", this.jobs.element));
     this.path = `/runs/${name(run)}`;
-    this.happened = sparingly(SELDOM_MS, signal, () => this.lookAgain());
-    this.costs = sparingly(COST_MS, signal, () => this.lookAtCost());
+    this.happened = sparingly(SELDOM_MS, signal, () => this.reload());
+    this.costs = sparingly(COST_MS, signal, () => this.loadCost());
     this.costing = asked(page, signal, this.costs);
     document.getElementById("cost").append(this.costing.element);
   }
@@ -128,7 +128,7 @@ class RunPage {
   }
 
   async begin() {
-    await this.lookAtStatus();
+    await this.loadStatus();
     const found = await this.kept("/graph");
     if (found === null) {
       for (const id of ["graph", "timeline", "jobs", "cost"]) {
@@ -145,7 +145,7 @@ class RunPage {
     this.troubles.set(this.status, this.known);
     const types = new Map(found.jobs.map((job) => [job.job, job.job_type]));
     this.spans = new Spans(this.status.info.submitted_at, (job) => types.get(job) ?? "");
-    await this.lookAtParts();
+    await this.loadParts();
     this.lead(this.goesOn);
     return undefined;
   }
@@ -167,7 +167,7 @@ class RunPage {
     else if (node.type) this.jobs.ofType(node.type);
   }
 
-  async lookAtStatus() {
+  async loadStatus() {
     const before = this.status?.info.state;
     this.status = await get(this.path, this.signal);
     const { info } = this.status;
@@ -181,7 +181,7 @@ class RunPage {
     if (before !== undefined && before !== info.state) this.page.tell(`run ${this.run}: ${words(info.state)}`);
   }
 
-  async lookAtParts() {
+  async loadParts() {
     const [found] = await Promise.all([get(`${this.path}/states`, this.signal), this.ledger.refresh(), this.jobs.refresh()]);
     this.graph.update(found.states);
     if (this.goesOn) {
@@ -190,19 +190,19 @@ class RunPage {
     }
   }
 
-  async lookAgain() {
-    await this.lookAtStatus();
-    if (this.graph !== null) await this.lookAtParts();
+  async reload() {
+    await this.loadStatus();
+    if (this.graph !== null) await this.loadParts();
   }
 
-  async lookAtCost() {
+  async loadCost() {
     const found = await this.kept("/cost");
     if (found === null) return this.facts.set("cost", "—", "no longer kept");
     this.bill.set(found);
     return this.facts.set("cost", money(found.total, found.currency), `${count(found.nodes, "node")} as ${found.instance}`);
   }
 
-  async lookAtHistory() {
+  async loadHistory() {
     const history = await this.kept("/history");
     if (history === null) return;
     this.best = history.best_hit_rate;
@@ -235,8 +235,8 @@ class RunPage {
 export async function runView(place, [run], signal, page) {
   const shown = new RunPage(place, run, signal, page);
   // What cannot be had just now is asked for again, also the first time.
-  const sure = (look) => keepLooking(page, signal, EVERY_MS, async () => {
-    await look();
+  const sure = (load) => poll(page, signal, EVERY_MS, async () => {
+    await load();
     return false;
   });
   await sure(() => shown.begin());
@@ -246,11 +246,11 @@ export async function runView(place, [run], signal, page) {
     if (!shown.goesOn) {
       shown.line.className = "live";
       say(shown.line, "");
-      await sure(() => shown.lookAtHistory());
+      await sure(() => shown.loadHistory());
       void shown.costing.ask();
       // It may be resumed.
-      await keepLooking(page, signal, EVERY_MS, async () => {
-        await shown.lookAtStatus();
+      await poll(page, signal, EVERY_MS, async () => {
+        await shown.loadStatus();
         return !shown.goesOn;
       });
     }
@@ -262,12 +262,12 @@ export async function runView(place, [run], signal, page) {
     });
     let over = false;
     void told.then(() => (over = true), (problem) => (wrong = problem));
-    await keepLooking(page, signal, EVERY_MS, async () => {
+    await poll(page, signal, EVERY_MS, async () => {
       if (wrong !== null) throw wrong;
       void shown.costing.ask();
       await shown.happened();
       return !(over || !shown.goesOn);
     });
-    await sure(() => shown.lookAgain());
+    await sure(() => shown.reload());
   }
 }

@@ -5,7 +5,7 @@ import { get, name, query } from "./api.js";
 import { badge, el, say, setBadge, show, table } from "./dom.js";
 import { finder } from "./find.js";
 import { count, duration, roughly, size, when } from "./format.js";
-import { keepLooking } from "./keeping.js";
+import { poll } from "./keeping.js";
 
 const PAGE = 25;
 const AT_ONCE = 4;
@@ -88,7 +88,7 @@ export async function runsView(place, _, signal, page) {
     return status;
   }
 
-  async function look() {
+  async function load() {
     turn += 1;
     const mine = turn;
     const chosen = choice();
@@ -116,8 +116,8 @@ export async function runsView(place, _, signal, page) {
     if (mine === turn) list.set(items);
   }
 
-  await keepLooking(page, signal, EVERY_MS, async () => {
-    await look();
-    again = () => void look().catch(() => {});
+  await poll(page, signal, EVERY_MS, async () => {
+    await load();
+    again = () => void load().catch(() => {});
   });
 }

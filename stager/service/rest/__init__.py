@@ -36,7 +36,7 @@ from stager.service.rest.metrics import Counted, Figures
 from stager.service.rest.openapi import document
 from stager.service.rest.parts import parts_router
 from stager.service.rest.places import MeasuredProfiles, places_router
-from stager.service.rest.runs import Intake, Resumption, controls_router, looks_router, submit_router
+from stager.service.rest.runs import Intake, Resumption, controls_router, queries_router, submit_router
 from stager.service.rest.storage import storage_router
 from stager.service.rest.workflows import workflows_router
 from stager.service.services import RunServices
@@ -100,7 +100,7 @@ def runs_routers(reached: Reached, own: Own, waits: Waits, call_waits: Waits) ->
     resumption = Resumption(runs.queries, runs.commands, lifetime, reading, limiter)
     engines = runs.engines.asking(rights_of_tenants(reached.machine.tenancy, reading, limiter))
     yield submit_router(intake, reading)
-    yield looks_router(own, runs.lists, runs.queries, runs.status, runs.following, waits)
+    yield queries_router(own, runs.lists, runs.queries, runs.status, runs.following, waits)
     yield controls_router(own, runs.commands, runs.following, resumption)
     yield engine_runs_router(own, intake, reading, engines, runs.following, lifetime)
     yield calls_router(own, engines, lifetime, call_waits)

@@ -1,4 +1,4 @@
-"""The door of the REST API: host, token, rate and size are looked at before a handler, and before the body is read.
+"""The door of the REST API: host, token, rate and size are checked before a handler, and before the body is read.
 
 May know: the tokens, the tenants. One rule: a caller without a good token learns nothing but that, and costs next to nothing.
 """
@@ -35,7 +35,7 @@ BODY_SILENCE_S = 30.0
 BODIES_EACH_MAX, BODIES_MAX = 2, 4
 # Of the connections that there are, the share of one tenant.
 OPEN_EACH_MAX = 500
-# What is answered later than that after the token was looked at is answered only if it still is good.
+# What is answered later than that after the token was checked is answered only if it still is good.
 LATE_S = 0.1
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
@@ -73,7 +73,7 @@ class Guard:
             # Nothing here speaks websocket.
             await Response(status_code=404)(scope, receive, send) if scope["type"] == "websocket" else None
             return
-        answer = self.look(scope)
+        answer = self.check(scope)
         if answer is not None:
             await answer(scope, receive, plain(send))
             return
@@ -90,14 +90,14 @@ class Guard:
     async def let_in(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         body = Body(scope, receive, self.size_max(scope["path"]), self.bodies.of(caller.tenant))
         try:
-            await self.app(scope, body.receive, Late(scope, send, lambda: self.look_again(caller)).send)
+            await self.app(scope, body.receive, Late(scope, send, lambda: self.check_again(caller)).send)
         except TokenGone:
             # In the middle of a stream; it is closed.
             pass
         finally:
             body.let_go()
 
-    def look(self, scope: Scope) -> Response | None:
+    def check(self, scope: Scope) -> Response | None:
         """The refusal, if there is one."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
@@ -106,9 +106,9 @@ class Guard:
             return problem_response(421, "host", "the Host header names no host of this service", key="Host", fix=fix)
         if scope["path"] in self.open:
             return None
-        return self.look_at_token(scope, headers)
+        return self.check_token(scope, headers)
 
-    def look_at_token(self, scope: Scope, headers: Headers) -> Response | None:
+    def check_token(self, scope: Scope, headers: Headers) -> Response | None:
         now = time.monotonic()
         given = headers.getlist("authorization")
         kind, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
@@ -117,7 +117,7 @@ class Guard:
             address = scope["client"][0] if scope.get("client") else ""
             wait_s = self.unauthenticated.wait_s(address, now)
             return too_many(wait_s) if wait_s else no_token(bool(given))
-        refused = self.look_at_tenant(token.tenant)
+        refused = self.check_tenant(token.tenant)
         if refused is not None:
             return refused
         wait_s = self.callers.wait_s(token.id, now)
@@ -126,14 +126,14 @@ class Guard:
         scope.setdefault("state", {})["caller"] = Caller(token.tenant, token.scope, token.id, token.expires_at)
         return None
 
-    def look_at_tenant(self, tenant: str) -> Response | None:
+    def check_tenant(self, tenant: str) -> Response | None:
         try:
             return None if self.tenancy.now().get(tenant) is not None else no_token(True)
         except StagerError as problem:
             return response_of(problem)
 
-    def look_again(self, caller: Caller) -> Response | None:
-        return self.look_at_tenant(caller.tenant) if self.tokens.is_good(caller.token, time.time()) else no_token(True)
+    def check_again(self, caller: Caller) -> Response | None:
+        return self.check_tenant(caller.tenant) if self.tokens.is_good(caller.token, time.time()) else no_token(True)
 
     def size_max(self, path: str) -> int:
         return self.settings.submit_bytes_max if path in LARGE else self.settings.body_bytes_max
@@ -216,17 +216,17 @@ class TokenGone(Exception):
 class Late:
     """A stream of events is open for as long as its run, and a long poll for a minute: what is revoked meanwhile is told nothing."""
 
-    def __init__(self, scope: Scope, send: Send, look_again: Callable[[], Response | None]) -> None:
-        self.scope, self.inner, self.look_again = scope, send, look_again
-        self.looked, self.over = time.monotonic(), False
+    def __init__(self, scope: Scope, send: Send, check_again: Callable[[], Response | None]) -> None:
+        self.scope, self.inner, self.check_again = scope, send, check_again
+        self.checked_at, self.over = time.monotonic(), False
 
     async def send(self, message: Message) -> None:
         if self.over:
             return
         now = time.monotonic()
-        if now - self.looked >= LATE_S:
-            self.looked = now
-            refused = self.look_again()
+        if now - self.checked_at >= LATE_S:
+            self.checked_at = now
+            refused = self.check_again()
             if refused is not None:
                 await self.refuse(refused, message)
                 return

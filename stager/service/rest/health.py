@@ -1,4 +1,4 @@
-"""Whether the service lives and can work, and its figures for Prometheus. One rule: asking costs no more than a look."""
+"""Whether the service lives and can work, and its figures for Prometheus. One rule: asking costs next to nothing."""
 
 from __future__ import annotations
 

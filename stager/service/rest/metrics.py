@@ -40,13 +40,13 @@ class Figures:
         self.media_type = CONTENT_TYPE_LATEST
 
     async def text(self) -> bytes:
-        states, sums = await self.inquiry.ask(self._look)
+        states, sums = await self.inquiry.ask(self._read)
         now = Now([*self._runs(states, sums), *node_figures(await self.node_view.nodes())])
         at_once = CollectorRegistry()
         at_once.register(now)
         return generate_latest(self.registry) + generate_latest(at_once)
 
-    def _look(self) -> tuple[dict[str, int], list[tuple[dict[str, int], wire.LedgerTotals]]]:
+    def _read(self) -> tuple[dict[str, int], list[tuple[dict[str, int], wire.LedgerTotals]]]:
         """On the driving thread. The sums of a run are worked out at most so often, whoever asks for them."""
         state = self.runs.state
         states = self.records.ended() | {"active": len(state.active)}

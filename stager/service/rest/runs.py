@@ -1,4 +1,4 @@
-"""Runs: submit, list, look, wait, cancel, drain, stop, resume. One rule: a change is answered once the journal holds it."""
+"""Runs: submit, list, read, wait, cancel, drain, stop, resume. One rule: a change is answered once the journal holds it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def submit_router(intake: Intake, reading: Reading) -> APIRouter:
     return router
 
 
-def looks_router(own: Own, lists: RunLists, queries: RunQueries, statuses: StatusQueries, following: Following, waits: Waits) -> APIRouter:
+def queries_router(
+    own: Own, lists: RunLists, queries: RunQueries, statuses: StatusQueries, following: Following, waits: Waits
+) -> APIRouter:
     router = APIRouter(tags=["runs"])
 
     @router.get("/runs", response_model=rest.RunPage, responses=TAGGED)

@@ -22,7 +22,7 @@ from stager.service.tenancy import Tenancy
 
 log = logging.getLogger(__name__)
 REGION = "us-east-1"
-LOOK_S = 2.0
+POLL_S = 2.0
 
 
 def storage_router(objects: Objects | None) -> APIRouter:
@@ -53,7 +53,7 @@ def storage_router(objects: Objects | None) -> APIRouter:
     return router
 
 
-async def look_after_keys(issuer: KeyIssuer, tenancy: Tenancy, tokens: TokenStore) -> None:
+async def maintain_keys(issuer: KeyIssuer, tenancy: Tenancy, tokens: TokenStore) -> None:
     """For ever. `stager token revoke` takes keys back by itself; here is seen that a tenant is gone, or that a key was given just then.
 
     On the loop, as keys are issued: on a thread it would take back what is issued to who has just become good.
@@ -63,7 +63,7 @@ async def look_after_keys(issuer: KeyIssuer, tenancy: Tenancy, tokens: TokenStor
             issuer.sweep(lambda: good_tokens(tenancy, tokens), time.time())
         except (OSError, sqlite3.Error) as problem:
             log.warning("keys to objects cannot be taken back just now: %s", problem)
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
 def good_tokens(tenancy: Tenancy, tokens: TokenStore) -> set[str]:

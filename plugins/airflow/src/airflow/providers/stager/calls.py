@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow.providers.stager import progress, service
 from airflow.providers.stager.graph import INTERMEDIATE, DagFact, FileFact, TaskFact, ancestors_of, exchanged, scheme_of
+from airflow.providers.stager.hand_in import hand_in
 from airflow.providers.stager.masked import masked
 from airflow.providers.stager.progress import Pulse
 from airflow.providers.stager.runs import PartRun, Runs, in_words, own_part, told_of
-from airflow.providers.stager.shelved import hand_in
 from airflow.providers.stager.watch import Watch
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 

@@ -73,8 +73,8 @@ def config_options() -> dict[str, Any]:
     """Of the section [stager] of airflow.cfg."""
     said = {
         "conn_id": ("The connection whose service tasks stage through.", "stager_default"),
-        "shelf": ("A directory that all workers see: stager:// files while the service is away. Empty: beside the DAGs folder.", ""),
-        "shelf_days": ("How many days what lies there of a DagRun that failed is kept, for it may be cleared; 0: for ever.", "30"),
+        "fallback_dir": ("A directory that all workers see: stager:// files while the service is away. Empty: beside the DAGs folder.", ""),
+        "fallback_days": ("How many days the files of a DagRun that failed stay there, for it may be cleared; 0: for ever.", "30"),
         "patience_s": ("How many seconds a task waits for a service that does not answer, before it moves its files itself.", "30"),
         "away_timeout_s": ("How many seconds a task waits for a service that is away and that it cannot do without.", "1800"),
         "wait_for_home": ("Whether a task has succeeded only when its products are at their places, verified.", "True"),

@@ -62,7 +62,7 @@ class DagFact:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DagRunPart:
     """`after`: the task that makes what it reads; empty: the first one. `jobs`: called as their tasks; `files`: logical names by URI;
     `origins`: URIs by the name of the origin that they are at.
     """
@@ -89,10 +89,10 @@ class Part:
 class Shape:
     """`notes`: what is loose though it looks as if it should not be, once for each."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[DagRunPart, ...]
     notes: tuple[str, ...]
 
-    def of_task(self, task_id: str) -> list[Part]:
+    def of_task(self, task_id: str) -> list[DagRunPart]:
         return [part for part in self.parts if task_id in part.jobs]
 
 
@@ -130,9 +130,9 @@ def shape_of(dag: DagFact, title: str, loose: Iterable[str] = ()) -> Shape:
     for uri, uses in uses_of(dag).items():
         if uri not in left_out:
             notes += placed(uri, uses, ancestors, first, later)
-    parts = [part_of(dag, title, "", first)] if first.reads or first.makes else []
+    parts = [dag_run_part(dag, title, "", first)] if first.reads or first.makes else []
     for maker in (task.task_id for task in dag.tasks if task.task_id in later):
-        parts.append(part_of(dag, f"{title} {AFTER}{maker}", maker, later[maker]))
+        parts.append(dag_run_part(dag, f"{title} {AFTER}{maker}", maker, later[maker]))
     return Shape(tuple(parts), tuple(notes))
 
 
@@ -208,7 +208,7 @@ def placed(uri: str, uses: Uses, ancestors: Mapping[str, set[str]], first: Sketc
     return notes
 
 
-def part_of(dag: DagFact, title: str, after: str, sketch: Sketch) -> Part:
+def dag_run_part(dag: DagFact, title: str, after: str, sketch: Sketch) -> DagRunPart:
     tasks = [task.task_id for task in dag.tasks if task.task_id in sketch.reads or task.task_id in sketch.makes]
     facts = {fact.uri: fact for kind in (sketch.reads, sketch.makes) for each in kind.values() for fact in each}
     made = {fact.uri for each in sketch.makes.values() for fact in each}
@@ -225,7 +225,7 @@ def part_of(dag: DagFact, title: str, after: str, sketch: Sketch) -> Part:
     outside = {files[uri]: external(facts[uri], places[uri]) for uri in facts if uri not in made}
     text = {"stager": 1, "name": title, "engine": ENGINE, "origins": origins, "files": outside, "jobs": jobs}
     by_origin = {name: tuple(uri for uri in places if places[uri].startswith(f"{name}:")) for name in origins}
-    return Part(after, json.dumps({key: value for key, value in text.items() if value}, indent=1), frozenset(tasks), files, by_origin)
+    return DagRunPart(after, json.dumps({key: value for key, value in text.items() if value}, indent=1), frozenset(tasks), files, by_origin)
 
 
 def edges_of(dag: DagFact, tasks: frozenset[str]) -> dict[str, list[str]]:

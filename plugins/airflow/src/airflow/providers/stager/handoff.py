@@ -128,7 +128,7 @@ class Outbox:
             loose.clear()
         else:
             loose.failed()
-        sweep(loose.shelf, service.shelf_days())
+        sweep(loose.fallback_dir, service.fallback_days())
         found = service.connected()
         with found.client:
             runs = found.runs(told.dag, told.run_id)

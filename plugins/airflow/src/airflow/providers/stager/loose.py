@@ -29,13 +29,13 @@ DAY_S = 86400.0
 
 
 class Loose:
-    """`shelf`: a directory that all workers see, for `stager://` files while the service is away. Those that are `exchanged` within a
-    DagRun stand below it in a directory of its own, `private`; so do marks of its other files that were put without the service.
+    """`fallback_dir`: a directory that all workers see, for `stager://` files while the service is away. Those that are `exchanged` within
+    a DagRun stand below it in a directory of its own, `private`; so do marks of its other files that were put without the service.
     `objects`: the connection of a service that keeps the rest as objects; empty: it is away.
     """
 
-    def __init__(self, shelf: Path, private: str = "", exchanged: Container[str] = (), objects: str = "") -> None:
-        self.shelf, self.private, self.exchanged, self.objects = shelf, private, exchanged, objects
+    def __init__(self, fallback_dir: Path, private: str = "", exchanged: Container[str] = (), objects: str = "") -> None:
+        self.fallback_dir, self.private, self.exchanged, self.objects = fallback_dir, private, exchanged, objects
 
     def fetch(self, uri: str, path: Path) -> Path:
         """Where the content is: `path`, or its own place if that is on this machine."""
@@ -67,24 +67,24 @@ class Loose:
             put_whole(path, storage(uri))
 
     def _kept(self, uri: str, url: SplitResult, path: Path) -> Path:
-        """What is on the shelf is newer than an object: there it was put while the service was away."""
-        held = self._on_shelf(uri, url)
+        """A file in the fallback directory is newer than an object: a task put it there while the service was away."""
+        held = self._held_at(uri, url)
         if held.exists():
             return held
         try:
             copied(self._object(url), lambda source: source.open("rb"), path)
         except Exception as problem:
-            text = f"{uri} is neither on the shelf ({held}) nor an object of the service ({problem})"
+            text = f"{uri} is neither in the fallback directory ({held}) nor an object of the service ({problem})"
             raise AirflowException(f"{text}; clear the task that makes it") from problem
         return path
 
     def _keep(self, path: Path, uri: str, url: SplitResult) -> None:
-        held = self._on_shelf(uri, url)
+        held = self._held_at(uri, url)
         if self.objects and uri not in self.exchanged:
             try:
                 put_whole(path, self._object(url))
             except Exception as problem:
-                log.warning("%s is put on the shelf (%s), for it could not be kept as an object: %s", uri, held, problem)
+                log.warning("%s is put into the fallback directory (%s), for it could not be kept as an object: %s", uri, held, problem)
             else:
                 held.unlink(missing_ok=True)
                 return
@@ -94,8 +94,8 @@ class Loose:
         connection = f"{self.objects}@" if self.objects else ""
         return storage(f"stager://{connection}{url.netloc}{url.path}")
 
-    def _on_shelf(self, uri: str, url: SplitResult) -> Path:
-        place = self.shelf / RUNS / self.private if uri in self.exchanged else self.shelf / OBJECTS
+    def _held_at(self, uri: str, url: SplitResult) -> Path:
+        place = self.fallback_dir / RUNS / self.private if uri in self.exchanged else self.fallback_dir / OBJECTS
         return place / url.netloc / unquote(url.path).lstrip("/")
 
     def is_newer(self, uri: str) -> bool:
@@ -107,12 +107,12 @@ class Loose:
             log.warning("%s is taken from the service, though nobody can see whether a task made it anew without that: %s", uri, problem)
             return False
 
-    def on_shelf(self, uri: str) -> Path:
-        return self._on_shelf(uri, urlsplit(uri))
+    def held_at(self, uri: str) -> Path:
+        return self._held_at(uri, urlsplit(uri))
 
-    def is_shelved(self, uri: str) -> bool:
+    def is_held(self, uri: str) -> bool:
         """A task of this DagRun made it for others of it, without the service. Raises OSError where nobody can see that."""
-        return uri in self.exchanged and self.on_shelf(uri).exists()
+        return uri in self.exchanged and self.held_at(uri).exists()
 
     def handed_over(self, uri: str) -> None:
         """The service has what was made last: what was put without it is old now."""
@@ -124,7 +124,7 @@ class Loose:
             raise AirflowException(f"{place} is older than what the service has of {uri}, and cannot be removed: {problem}") from problem
 
     def mark(self, uri: str) -> None:
-        """Before it is put, so that no death comes in between. A worker without a shelf puts it all the same."""
+        """Before it is put, so that no death comes in between. A worker without a fallback directory puts it all the same."""
         place = self._sign(uri, urlsplit(uri))
         if place is None or uri in self.exchanged:
             return
@@ -137,36 +137,36 @@ class Loose:
     def _sign(self, uri: str, url: SplitResult) -> Path | None:
         """What is there as long as the service may have an older one. Of what tasks exchange it is the file itself; objects need none."""
         if uri in self.exchanged:
-            return self._on_shelf(uri, url)
-        return None if url.scheme == "stager" else self.shelf / MARKS / self.private / hashlib.sha256(uri.encode()).hexdigest()[:32]
+            return self._held_at(uri, url)
+        return None if url.scheme == "stager" else self.fallback_dir / MARKS / self.private / hashlib.sha256(uri.encode()).hexdigest()[:32]
 
     def clear(self) -> None:
         """What tasks of the DagRun exchanged, and the marks that they left."""
         for kind in (RUNS, MARKS):
-            shutil.rmtree(self.shelf / kind / self.private, ignore_errors=True)
+            shutil.rmtree(self.fallback_dir / kind / self.private, ignore_errors=True)
         self.begun()
 
     def begun(self) -> None:
         """What lies here is needed, for however long the DagRun goes on."""
         with suppress(OSError):
-            (self.shelf / ENDED / self.private).unlink(missing_ok=True)
+            (self.fallback_dir / ENDED / self.private).unlink(missing_ok=True)
 
     def failed(self) -> None:
         """It may be cleared and go on; if nobody does that for long, what lies here goes."""
-        stamp = self.shelf / ENDED / self.private
+        stamp = self.fallback_dir / ENDED / self.private
         with suppress(OSError):
-            if any((self.shelf / kind / self.private).exists() for kind in (RUNS, MARKS)):
+            if any((self.fallback_dir / kind / self.private).exists() for kind in (RUNS, MARKS)):
                 stamp.parent.mkdir(parents=True, exist_ok=True)
                 stamp.touch()
 
 
-def sweep(shelf: Path, days: float) -> None:
+def sweep(fallback_dir: Path, days: float) -> None:
     """What is kept here of DagRuns that failed so long ago, and have not begun again."""
     with suppress(OSError):
-        for stamp in (shelf / ENDED).iterdir() if days > 0 else ():
+        for stamp in (fallback_dir / ENDED).iterdir() if days > 0 else ():
             if time.time() - stamp.stat().st_mtime > days * DAY_S:
-                log.info("what the tasks of a DagRun that failed %g days ago exchanged is removed from %s", days, shelf)
-                Loose(shelf, stamp.name).clear()
+                log.info("what the tasks of a DagRun that failed %g days ago exchanged is removed from %s", days, fallback_dir)
+                Loose(fallback_dir, stamp.name).clear()
 
 
 def there(uri: str, path: Path) -> Path:

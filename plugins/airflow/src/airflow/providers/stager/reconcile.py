@@ -21,8 +21,8 @@ from urllib.parse import quote
 from airflow.providers.stager import service
 from airflow.providers.stager.calls import call_name
 from airflow.providers.stager.graph import DagFact
+from airflow.providers.stager.hand_in import HAND_IN, HAND_IN_S
 from airflow.providers.stager.runs import GENERATIONS_MAX, DagRunId
-from airflow.providers.stager.shelved import HAND_IN_S, SHELF
 
 if TYPE_CHECKING:
     import httpx
@@ -140,7 +140,7 @@ def reconciled(found: Service, airflow: Airflow, each: Followed, open_calls: lis
             done.append(f"{each.ident.title}: run {each.run} of {each.call} was open, though that is over: ended now")
         return done
     for job in open_calls:
-        if job.call.startswith(SHELF) and job.open_s < HAND_IN_S:
+        if job.call.startswith(HAND_IN) and job.open_s < HAND_IN_S:
             # A task hands in just now what that one made without the service.
             continue
         newest = {call_of(one): one["state"] for one in tries.get(job.job, ())}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from airflow.providers.stager.graph import AFTER, DagFact, Part, Shape, shape_of
+from airflow.providers.stager.graph import AFTER, DagFact, DagRunPart, Shape, shape_of
 from airflow.providers.stager.masked import masked
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class DagRunId:
 class PartRun:
     """A part and its run. Files that the service refused are in neither."""
 
-    part: Part
+    part: DagRunPart
     run: EngineRun
 
 
@@ -122,7 +122,7 @@ class Runs:
                 self.loose |= bad
         return None
 
-    def submit(self, part: Part, key: str) -> str:
+    def submit(self, part: DagRunPart, key: str) -> str:
         from stager import rest
 
         return self.client.engine_run(rest.EngineSubmission(workflow=part.text, part_of=self.ident.part_of), key=key)
@@ -156,7 +156,7 @@ class Runs:
                 self.client.engine(run).end(succeeded, said)
 
 
-def in_words(text: str, part: Part) -> str:
+def in_words(text: str, part: DagRunPart) -> str:
     """What the service says, as whoever looks at a DAG calls things: by URIs and tasks."""
     for uri, name in sorted(part.files.items(), key=lambda each: -len(each[1])):
         text = text.replace(repr(name), uri)
@@ -172,12 +172,12 @@ def told_of(loose: Mapping[str, str]) -> str:
     return "; ".join(f"{', '.join(uris)} ({why})" for why, uris in by_reason.items())
 
 
-def finals_of(part: Part) -> list[str]:
+def finals_of(part: DagRunPart) -> list[str]:
     jobs = json.loads(part.text)["jobs"].values()
     return [name for job in jobs for name, said in job.get("outputs", {}).items() if "to" in said]
 
 
-def refused_files(part: Part, problem: StagerError) -> dict[str, str]:
+def refused_files(part: DagRunPart, problem: StagerError) -> dict[str, str]:
     """Why, by the URIs that the service named when it refused the part: they are not there, or not for this tenant. Another active run may
     write to where this one would, as the DagRun before it does: the rest is staged all the same. An origin that cannot be asked just now
     refuses nothing.

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from stager.client import RestClient
 
 SECTION = "stager"
+# Options by their names of today, and what a configuration of before calls them.
+BEFORE = {"fallback_dir": "shelf", "fallback_days": "shelf_days"}
 # How long a task waits for its inputs before it fetches them itself.
 STAGE_TIMEOUT_S = 6 * 3600.0
-# How long what lies on the shelf of a DagRun that failed is kept for somebody who clears it.
-SHELF_DAYS = 30.0
+# How long the files of a DagRun that failed stay in the fallback directory for somebody who clears it.
+FALLBACK_DAYS = 30.0
 # And for a service that does not answer. One that is started again is back by then; a DAG whose tasks went on without it mixes two ways.
 PATIENCE_S = 30.0
 # For one that a task cannot do without: what it reads is only there, or what it made is to be handed over.
@@ -54,7 +56,8 @@ class Service:
 def option(name: str, default: str) -> str:
     from airflow.sdk.configuration import conf
 
-    return str(conf.get(SECTION, name, fallback=default) or default)
+    before = str(conf.get(SECTION, BEFORE[name], fallback="")) if name in BEFORE else ""
+    return before or str(conf.get(SECTION, name, fallback=default) or default)
 
 
 def conn_id() -> str:
@@ -67,15 +70,15 @@ def address() -> ServiceAddress:
     return StagerHook(conn_id()).address()
 
 
-def shelf() -> Path:
+def fallback_dir() -> Path:
     """Without a word: beside the directory of the DAGs, which is AIRFLOW_HOME where that was left alone."""
     from airflow.sdk.configuration import conf
 
-    return Path(option("shelf", str(Path(conf.get("core", "dags_folder")).parent / "stager")))
+    return Path(option("fallback_dir", str(Path(conf.get("core", "dags_folder")).parent / "stager")))
 
 
-def shelf_days() -> float:
-    return float(option("shelf_days", str(SHELF_DAYS)))
+def fallback_days() -> float:
+    return float(option("fallback_days", str(FALLBACK_DAYS)))
 
 
 def patience_s() -> float:
@@ -91,7 +94,7 @@ def was_away_just_now(server: str) -> bool:
 
 
 def note(server: str, *, away: bool) -> None:
-    """A shelf that cannot be written costs the others their patience, nothing more."""
+    """A fallback directory that cannot be written costs the others their patience, nothing more."""
     mark = away_mark(server)
     with suppress(OSError):
         if away:
@@ -102,13 +105,13 @@ def note(server: str, *, away: bool) -> None:
 
 
 def away_mark(server: str) -> Path:
-    return shelf() / "away" / hashlib.sha256(server.encode()).hexdigest()[:16]
+    return fallback_dir() / "away" / hashlib.sha256(server.encode()).hexdigest()[:16]
 
 
 def loose_of(dag: DagFact, run_id: str, *, objects: bool = False) -> Loose:
     """For what tasks of this DagRun move themselves. `objects`: the service is there."""
     name = hashlib.sha256(f"{dag.dag_id}\0{run_id}".encode()).hexdigest()[:16]
-    return Loose(shelf(), name, exchanged(dag), conn_id() if objects else "")
+    return Loose(fallback_dir(), name, exchanged(dag), conn_id() if objects else "")
 
 
 def stage_timeout_s() -> float:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stager.client import RestClient
 
 RESUMABLE = ("failed", "interrupted", "not_durable", "refused")
-SERIES_LOOKED_AT = 20
+SERIES_CHECKED = 20
 NAMED_MAX = 100
 CANCEL_S = 60.0
 
@@ -102,7 +102,7 @@ def attempt(client: RestClient, instance: Any, retries: int, submission: rest.Su
 
 def earlier(series: int) -> Iterator[int]:
     """The newest first."""
-    return iter(range(series, max(-1, series - SERIES_LOOKED_AT), -1))
+    return iter(range(series, max(-1, series - SERIES_CHECKED), -1))
 
 
 def resumed(client: RestClient, run: str, env: Mapping[str, str]) -> Attempted:

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from airflow.providers.stager.hand_in import hand_in_outputs
 from airflow.providers.stager.loose import Loose
-from airflow.providers.stager.shelved import hand_in_outputs
 
 from stager import wire
 from tests.testbed.waiting import wait_until
@@ -53,8 +53,8 @@ class Service:
 
 
 def test_two_tasks_that_hand_in_the_same_do_it_one_after_the_other(tmp_path: Path) -> None:
-    loose = Loose(tmp_path / "shelf", "p", {URI})
-    held = loose.on_shelf(URI)
+    loose = Loose(tmp_path / "fallback", "p", {URI})
+    held = loose.held_at(URI)
     held.parent.mkdir(parents=True)
     held.write_bytes(b"made\n")
     service = Service(tmp_path)

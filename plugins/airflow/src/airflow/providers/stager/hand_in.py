@@ -1,7 +1,7 @@
 """Hands in what tasks of a DagRun made while the service was away: a later task reads that together with what only the service has.
 
-May know: the graph, what is loose, stager's client. One rule: what lies on the shelf stays there; the service gets a copy of it, as made by
-the task that made it.
+May know: the graph, what is loose, stager's client. One rule: a file in the fallback directory stays there; the service gets a copy of it,
+as made by the task that made it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow.task")
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._:+@~-]")
 WAIT_S, HAND_IN_S = 20.0, 600.0
-LOCK_LOOK_S = 0.2
+LOCK_POLL_S = 0.2
 NOT_MADE = "not_made"
 # How its calls begin, unlike those of tries.
-SHELF = "shelf."
+HAND_IN = "hand-in."
 
 
 def hand_in(part: PartRun, job: str, loose: Loose) -> None:
-    """Each input of this job that lies on the shelf and that the service lacks. Never raises: without it the call says what is missing."""
+    """Inputs of this job that lie in the fallback directory and that the service lacks. It never raises: the call says what is missing."""
     from stager.model.errors import StagerError
 
     try:
@@ -47,7 +47,7 @@ def hand_in(part: PartRun, job: str, loose: Loose) -> None:
 
 
 def lacks(part: PartRun, name: str, uri: str, loose: Loose) -> bool:
-    return loose.is_shelved(uri) and part.run.where(name).standing == NOT_MADE
+    return loose.is_held(uri) and part.run.where(name).standing == NOT_MADE
 
 
 def hand_in_outputs(part: PartRun, maker: str, loose: Loose) -> None:
@@ -55,10 +55,10 @@ def hand_in_outputs(part: PartRun, maker: str, loose: Loose) -> None:
     from stager import wire
 
     made = part.part.makes(maker)
-    if not all(loose.is_shelved(uri) for uri in made.values()):
-        log.warning("%s made some of its outlets while the service was away, and not all lie on the shelf: clear that task", maker)
+    if not all(loose.is_held(uri) for uri in made.values()):
+        log.warning("%s made some of its outlets while the service was away, and not all are in the fallback directory: clear it", maker)
         return
-    held = {name: loose.on_shelf(uri) for name, uri in made.items()}
+    held = {name: loose.held_at(uri) for name, uri in made.items()}
     call, end = call_of(maker, held.values()), time.monotonic() + HAND_IN_S
     view = part.run.call(maker, call, pins=True)
     while view.state is wire.CallState.WAITING and time.monotonic() < end:
@@ -105,7 +105,7 @@ def locked(handle: int, end: float) -> bool:
         except BlockingIOError:
             if time.monotonic() >= end:
                 return False
-            time.sleep(LOCK_LOOK_S)
+            time.sleep(LOCK_POLL_S)
         else:
             return True
 
@@ -113,4 +113,4 @@ def locked(handle: int, end: float) -> bool:
 def call_of(maker: str, held: Iterable[Path]) -> str:
     """The same for all who hand in the same files."""
     words = "\0".join(f"{path} {path.stat().st_mtime_ns}" for path in held)
-    return f"{SHELF}{NOT_IN_NAMES.sub('_', maker)[:120]}.{hashlib.sha256(words.encode()).hexdigest()[:12]}"
+    return f"{HAND_IN}{NOT_IN_NAMES.sub('_', maker)[:120]}.{hashlib.sha256(words.encode()).hexdigest()[:12]}"
