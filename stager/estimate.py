@@ -1,4 +1,4 @@
-"""What a run will take, before it runs: the Machine that production uses, driven through a simulated world.
+"""An estimate of a run before it runs: the Machine that production uses, driven through a simulated world.
 
 May know: planning, the Machine, the sim. One rule: no second scheduler and no formula of its own; what comes out is what happened in the
 simulation.
@@ -76,7 +76,7 @@ class Report:
 
 @dataclass(slots=True)
 class Traffic:
-    """What passed between the nodes and one origin, and the requests it would take if that were a bucket."""
+    """The bytes that passed between the nodes and one origin, and the requests they would take if that were a bucket."""
 
     origin: str
     fetched_bytes: int = 0
@@ -173,7 +173,7 @@ def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen
 
 @dataclass(slots=True)
 class Seen:
-    """What is watched while it lives."""
+    """The observers of a simulated run."""
 
     accesses: Accesses
     moves: Moves
@@ -205,7 +205,7 @@ class Moves:
 
 @dataclass(slots=True)
 class Overdraft:
-    """What running jobs make beyond what was set aside for them: it stands in their sandboxes, where nobody counts it."""
+    """The bytes that running jobs make beyond those set aside for them: they stand in sandboxes, where nobody counts them."""
 
     made_bytes: dict[str, int]
     by_attempt: dict[str, int] = field(default_factory=dict)

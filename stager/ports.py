@@ -37,7 +37,7 @@ class OriginEntry:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a listing saw and cannot give as a file; `why` is a word of the wire. `directory`: files may lie below it, unseen."""
+    """An entry that a listing saw and cannot give as a file; `why` is a word of the wire. `directory`: files may lie below it, unseen."""
 
     path: str
     why: str
@@ -85,7 +85,7 @@ class Put(Protocol):
 
 
 class World(Protocol):
-    """What a Machine lives in. LiveWorld and SimWorld are the only two."""
+    """The world that a Machine lives in. LiveWorld and SimWorld are the only two."""
 
     def events(self) -> Iterable[Sequence[Event]]:
         """Batches of events, in order, `at` never going back; ends when there is nothing left to wait for. Blocks (live) or moves the
@@ -106,7 +106,7 @@ class Batch(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What a replay may begin with instead of the batches up to `number`."""
+    """A state that a replay may begin with instead of the batches up to `number`."""
 
     number: int
     parts: dict[str, object]

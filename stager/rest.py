@@ -1,4 +1,4 @@
-"""What `stager serve` and its clients say to each other over TCP: the bodies of /api/v1 (docs/formats/rest.md).
+"""The messages between `stager serve` and its clients over TCP: the bodies of /api/v1 (docs/formats/rest.md).
 
 May know: the model, wire. One rule: what a client sends is read strictly, so that a slip is named; what it is answered may grow.
 """
@@ -206,7 +206,7 @@ class TransferPage(wire.Body):
 
 
 class Occupancy(wire.Body):
-    """What the scheduler counts on a node; the parts and what is free make the capacity.
+    """The bytes that the scheduler counts on a node; the parts and what is free make the capacity.
 
     `pinned`: of jobs that are admitted or run, and of transfers under way. `dirty`: made here, and nowhere else yet, else `clean`: it may
     go for room. `reserved`: set aside for what is on its way and for what jobs will make.
@@ -259,7 +259,7 @@ class CostLine(wire.Body):
 
 
 class RunCost(wire.Body):
-    """What it came to until now, `wall_s` after its submit, by the same formulas as `stager report` without a topology.
+    """The cost of the run until now, `wall_s` after its submit, by the same formulas as `stager report` without a topology.
 
     `missing`: what the price table has no price of, and the bill leaves out. `final`: the run is over.
     """

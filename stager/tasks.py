@@ -1,4 +1,4 @@
-"""What runs beside everything else on the event loop: each task is kept until it ends, and what it fails by is told.
+"""The tasks that run beside everything else on the event loop: each is kept until it ends, and its failure is told.
 
 May know: asyncio. One rule: no task is lost and no exception of one is; all are ended in order, the newest first.
 """

@@ -1,4 +1,5 @@
-"""What would be if: runs of one workflow under several topologies, policies and failures, each judged by how fast it could have been.
+"""Answers to what-if questions: runs of one workflow under several topologies, policies and failures, each judged by how fast it could have
+been.
 
 May know: estimate and all below it. One rule: an answer depends on its question alone, so that answers may be computed in any number of
 processes and come out the same.
@@ -52,7 +53,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a run would be; `judged` None where it does not succeed, and `fault` says why."""
+    """One answer: a run as it would be; `judged` None where it does not succeed, and `fault` says why."""
 
     outcome: RunOutcome
     fault: Fault | None
@@ -74,7 +75,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What all questions are about. `ignore_profiles`: plans are made without them, and simulated in a world that is as they say."""
+    """The subject of all questions. `ignore_profiles`: plans are made without them, and simulated in a world that is as they say."""
 
     workflow: Workflow
     profiles: Profiles
@@ -109,7 +110,7 @@ class Subject:
 
 
 def faults_of(seed: int, topology: Topology, horizon_s: float) -> Faults:
-    """What goes wrong of itself, and nodes that are lost as often as the topology says."""
+    """The faults that come of themselves, and nodes that are lost as often as the topology says."""
     faults = sampled_faults(seed, horizon_s)
     losses = sampled_losses(seed, [node.failures_per_hour for node in topology.nodes], horizon_s)
     return replace(faults, troubles=tuple(sorted((*faults.troubles, *losses), key=lambda trouble: (trouble.at, trouble.what))))

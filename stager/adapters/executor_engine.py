@@ -29,7 +29,7 @@ class EngineExecutor(LocalExecutor):
         self._go_on(command, self._first(command))
 
     def kill(self, command: cmd.KillAttempt) -> None:
-        """What is being taken is taken: the Machine knows whether to believe it."""
+        """A take that is under way is not stopped: the Machine knows whether to believe it."""
         start = self.started.get(command.attempt)
         if start is None:
             return
@@ -47,7 +47,7 @@ class EngineExecutor(LocalExecutor):
 
 
 def called_spec(command: cmd.StartAttempt, surroundings: Surroundings) -> AttemptSpec:
-    """What is only held is read on its node. There is no program of stager's: the engine's name stands for it."""
+    """An input that is only held is read on its node. There is no program of stager's: the engine's name stands for it."""
     workflow = surroundings.workflow(command.run)
     job = workflow.jobs[command.job]
     copied = [entry for entry in command.inputs if entry.access is Access.COPY]

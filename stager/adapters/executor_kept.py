@@ -1,4 +1,4 @@
-"""What becomes of the sandboxes of jobs that ended: those of failed ones are kept, and go when their jobs succeed or room is wanted.
+"""The sandboxes of jobs that ended: those of failed ones are kept, and go when their jobs succeed or room is wanted.
 
 May know: the kept sandboxes, the Machine's commands. One rule: nobody waits for what takes long. Threads do that, beside the attempts.
 """
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 class Surroundings(Protocol):
     async def owed_bytes(self) -> int:
-        """What the I/O node may still take of the disk of the state directory."""
+        """The bytes that the I/O node may still take of the disk of the state directory."""
 
 
 class Keeper:

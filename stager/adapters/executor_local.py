@@ -50,7 +50,7 @@ Ending = AttemptResult | AttemptWaiting
 
 
 class Surroundings(executor_kept.Surroundings, Protocol):
-    """What the executor must know of the world it lives in."""
+    """The facts about its scheduler that the executor needs."""
 
     def workflow(self, run: str) -> Workflow: ...
 
@@ -195,7 +195,7 @@ class LocalExecutor:
         await asyncio.to_thread(forget)
 
     async def sweep(self, outstanding: Container[str]) -> None:
-        """What a crash left of attempts whose end is recorded."""
+        """Clears away the leftovers of a crash: attempts whose end is recorded."""
         attempts = self.worker.state_dir / "attempts"
         for attempt in await asyncio.to_thread(os.listdir, attempts) if attempts.is_dir() else ():
             if attempt in outstanding:
@@ -223,8 +223,8 @@ class LocalExecutor:
         return await self.worker.run(replace(spec, keep_failed_sandbox=keeps, unprivileged=is_a_tenants))
 
     async def _mount(self, command: cmd.StartAttempt, direct: Mapping[str, str], origins: dict[str, str]) -> AttemptResult | None:
-        """What it reads directly has to be mounted before. An end: it was called off meanwhile, or cannot be had. Raises StagerError where
-        the node could not be asked.
+        """Mounts the origins from which the attempt reads directly, before it begins. An end: it was called off meanwhile, or cannot be
+        had. Raises StagerError where the node could not be asked.
         """
         self.mounting[command.attempt] = False
         try:

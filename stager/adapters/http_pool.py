@@ -28,7 +28,7 @@ class Lost(ConnectionError):
 
 
 class Misread(ValueError):
-    """What came is no answer of HTTP/1.1."""
+    """The answer is none of HTTP/1.1."""
 
 
 class Answer:

@@ -81,7 +81,7 @@ class NodeCaller:
 
 
 class OriginCalls(NodeCaller):
-    """What can be asked about origins."""
+    """The questions about origins."""
 
     async def put_origin(self, origin_id: str, config: Body) -> None:
         await self.call(said.NoAnswer, "PUT", f"/v1/origins/{part(origin_id)}", config)
@@ -107,7 +107,7 @@ class OriginCalls(NodeCaller):
 
 
 class IoNode(OriginCalls):
-    """What can be called."""
+    """The calls of one I/O node."""
 
     async def node(self) -> said.NodeAbout:
         return await self.call(said.NodeAbout, "GET", "/v1/node")

@@ -1,4 +1,4 @@
-"""What journals of formats 1 to 3 called things that have other names now.
+"""The names of before in journals of formats 1 to 3, and those of today.
 
 May know: batches as plain values. One rule: names alone change, so that a replay of an upgraded batch makes what the batch made before.
 """

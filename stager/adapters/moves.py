@@ -1,4 +1,4 @@
-"""What transfers told of the links to origins, in a table beside the samples: it is of this machine, not of a job type.
+"""Transfers over the links to origins, in a table beside the samples: it is of this machine, not of a job type.
 
 May know: sqlite3, the model. One rule: of each link and direction the newest runs are kept, and of each run the transfers that began
 first; which origin it is stands there as a digest, so no name of a host or a user does. A stager that does not know the table leaves it

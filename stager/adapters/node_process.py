@@ -136,7 +136,7 @@ class NodeProcess:
         return wanted is None or (self.s3_address != "" and self.s3_share_bytes == wanted.share_bytes)
 
     async def _end_unanswering(self) -> None:
-        """Whoever holds the store's lock and did not answer is ended: first asked, then forced."""
+        """Ends a process that holds the store's lock and did not answer: first it is asked, then forced."""
         if not self._locked():
             return
         pid = self._serving_pid()

@@ -70,7 +70,7 @@ def sshfs_config(origin: Origin, url: SplitResult, options: Mapping[str, str], e
 
 
 def sftp_config(origin: Origin, url: SplitResult, options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
-    """What OpenSSH itself would use for this host, read once with `ssh -G`; the origin's own settings win."""
+    """The settings that OpenSSH itself would use for this host, read once with `ssh -G`; the origin's own settings win."""
     if not url.hostname:
         raise InvalidInput(f"origin {origin.name!r}: {origin.url} names no host; write sftp://user@host/dir", subject=origin.name)
     if url.password is not None:

@@ -1,4 +1,4 @@
-"""What attempts took beside their programs, in a table beside the samples: it is of this machine, not of a job type.
+"""The overheads of attempts, in a table beside the samples: it is of this machine, not of a job type.
 
 May know: sqlite3, the model. One rule: the newest are kept; a stager that does not know the tables leaves them alone, so the format stays
 the same. How many files an attempt made, and how many bytes passed the disk, stand in tables of their own, which came later.

@@ -76,7 +76,7 @@ def per_hour(client: Any, row: InstancePrice) -> float | None:
 
 
 def failure_of(problem: Exception, name: str) -> StagerError:
-    """What botocore raises by itself is about credentials, unless it is about the network."""
+    """An error that botocore raises by itself is about credentials, unless it is about the network."""
     from botocore import exceptions as boto
 
     own = isinstance(problem, boto.BotoCoreError) and not isinstance(problem, boto.ConnectionError | boto.HTTPClientError)

@@ -1,4 +1,4 @@
-"""What attempts measured, kept per job type, and the profiles that follow from it. SQLite beside the journal.
+"""The measurements of attempts, kept per job type, and the profiles that follow from them. SQLite beside the journal.
 
 May know: the model, sqlite3. One rule: what was not seen is NULL, and the file's format is in it: an older one is upgraded after a copy
 was made, a newer one is refused by name.
@@ -199,7 +199,7 @@ class ProfilesStore:
         self.added, self.moves_added = {}, 0
 
     def close(self) -> None:
-        """What many short lives of a scheduler leave is no more than what one long one does."""
+        """Many short lives of a scheduler leave no more than one long one does."""
         self.try_to(self.prune)
         self.db.close()
 

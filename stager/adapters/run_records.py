@@ -1,4 +1,5 @@
-"""What outlives the journal of a run: its name, whose it is, where it came from, how it ended. A small SQLite file beside the journal.
+"""The record of a run, which outlives its journal: its name, whose it is, where it came from, how it ended. A small SQLite file beside the
+journal.
 
 May know: sqlite3. One rule: the Machine's state is the truth about a run that is not finished; a record says what it was and how it ended.
 The file's format is in it: an older one is upgraded after a copy was made, a newer one is refused by name.
@@ -344,15 +345,15 @@ def rows_in(path: Path, question: str) -> list[tuple[Any, ...]]:
 
 
 class Written(NamedTuple):
-    """What a run left at a destination."""
+    """A final that a run left at a destination."""
 
     path: str
     token: str
 
 
 def written_before(path: Path, asked: Collection[Written], tenant: str | None = None) -> set[Written]:
-    """Which of these a run of this tenant (None: any run) wrote and verified there, by its ledger; without a scheduler and without
-    changing anything. The newest runs are looked at first, and RUNS_LOOKED_AT at most.
+    """Those of these files that a run of this tenant (None: any run) wrote and verified there, by its ledger; without a scheduler and
+    without changing anything. The newest runs are looked at first, and RUNS_LOOKED_AT at most.
     """
     wanted, found = set(asked), set[Written]()
     try:

@@ -1,4 +1,4 @@
-"""What strace saw of a job's files: which bytes were read, how often, in which order. strace traces; here its lines are only read.
+"""A job's files as strace saw them: which bytes were read, how often, in which order. strace traces; here its lines are only read.
 
 May know: strace's output of calls on descriptors (`-f -y -s 0`). One rule: what cannot be followed (mmap, asynchronous I/O) is unknown, not
 guessed: the file it is about is marked, and where it may be about any file, all are.
@@ -73,7 +73,7 @@ class FileTrace:
 
 @dataclass(slots=True)
 class OpenFile:
-    """What descriptors share that were copied from one another. `position` None: it was opened before the trace."""
+    """The state that descriptors share which were copied from one another. `position` None: it was opened before the trace."""
 
     path: str
     position: int | None = 0

@@ -20,7 +20,7 @@ Example:
 @where_option
 @json_option
 def command(run: str, lfn: str | None, job: str | None, where: Where, as_json: bool) -> None:
-    """What happened to a file or a job of RUN, in order, each step with its cause."""
+    """Tell the timeline of a file or a job of RUN, in order, each step with its cause."""
     if (lfn is None) == (job is None):
         raise click.UsageError("name one thing: --file LFN or --job JOB")
     with reach(where) as client:

@@ -30,7 +30,7 @@ def words_of(link: LinkPlan) -> str:
 
 
 def file_words(link: LinkPlan) -> str:
-    """What each file costs beside its bytes, where that is known or said of either direction."""
+    """The cost of each file beside its bytes, where it is known or declared for either direction."""
     costs = (("fetch", link.fetch_file_s, link.fetch_file_basis), ("upload", link.upload_file_s, link.upload_file_basis))
     known = [f"{short(seconds)} to {verb} ({WORDS[basis]})" for verb, seconds, basis in costs if seconds is not None]
     return f"for each file {', '.join(known)}" if known else f"nothing more for each file ({WORDS[link.upload_file_basis]})"

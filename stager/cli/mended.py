@@ -87,7 +87,7 @@ def is_edited(path: Path, digest: str, old: Workflow, submitted_at: float) -> bo
 
 
 def go_on_with(run: RunClient, again: Again, credentials: Callable[[Workflow | None], Credentials]) -> list[str]:
-    """What is to be told. Raises Refused if what is done would not stand by the file as somebody wrote it since."""
+    """The notes to print. Raises Refused if what is done would not stand by the file as somebody wrote it since."""
     if again.workflow is not None:
         make_destinations(new_directories(again.workflow))
         try:

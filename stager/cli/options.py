@@ -83,7 +83,7 @@ state_dir_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which scheduler a command is for: that of a state directory, or a service."""
+    """The scheduler that a command is for: that of a state directory, or a service."""
 
     state_dir: Path | None
     server: str | None

@@ -111,7 +111,7 @@ def command(
 
 
 def tell_taken(workflow: Workflow, settings: Settings) -> None:
-    """What `submit` would refuse, beside the plan: nothing of the plan depends on it."""
+    """Tells the finals that `submit` would refuse, beside the plan: nothing of the plan depends on them."""
     access = IonodeOriginAccess(settings.environ)
     taken = [each.name for each in already_there(workflow, access, StateDir(settings.state_dir).runs) if each.stops]
     if taken:

@@ -21,7 +21,7 @@ def table_of(path: Path | None) -> PriceTable:
 
 @click.group(name="prices")
 def command() -> None:
-    """What nodes, egress, requests and storage cost, with the date and the source of each figure.
+    """Print the prices of nodes, egress, requests and storage, with the date and the source of each figure.
 
     \b
     Example:

@@ -26,7 +26,7 @@ Example:
   stager profile trace workflow.yml 'project[3]'"""
 )
 def command() -> None:
-    """What was measured of each job type: time, memory, bytes read and written, files. Plans and estimates use it.
+    """Tell the measurements of each job type: time, memory, bytes read and written, files. Plans and estimates use it.
 
     A job type is called WORKFLOW/ENTRY, as in montage/project, and is that workflow's own. One that a workflow file names itself (type:),
     and those of Pegasus and WfCommons, are called by that name and shared by all workflows that name them.

@@ -15,7 +15,7 @@ def range_text(plan: Plan) -> str:
 
 
 def assumed_text(plan: Plan) -> str:
-    """What of the plan's time nobody measured, declared or saw."""
+    """The parts of the plan's time that nobody measured, declared or saw."""
     jobs = sum(job.compute_basis is Basis.DEFAULT for job in plan.jobs)
     files = sum(file.size_basis is Basis.DEFAULT for file in plan.files)
     links = assumed_rates(plan.links)

@@ -84,7 +84,7 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
 
 
 def notes_of(cluster: Cluster, plan: Plan, paid: ClusterPrices, table: PriceTable) -> list[str]:
-    """What the figures rest on."""
+    """The assumptions that the figures rest on."""
     notes = [f"money in {table.currency} by {table.origin} of {table.date}, for {cluster.compute.nodes} {cluster.compute.instance}"]
     if cluster.assumed:
         notes += [f"estimated with the link to {line}" for line in link_lines(plan.links)]

@@ -1,4 +1,6 @@
-"""What a run came to, for people. One rule: every figure is the summary's; nothing is computed here that a program could not read there."""
+"""The summary of a run, for people. One rule: every figure is the summary's; nothing is computed here that a program could not
+read there.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def direct_text(plan: Plan) -> str:
 
 
 def made_text(plan: Plan) -> str:
-    """What each output adds to its attempt."""
+    """The time that each output adds to its attempt."""
     return f", {plan.overhead_file_s * 1000:.3g} ms more for each output ({plan.overhead_file_basis.value})" if plan.overhead_file_s else ""
 
 

@@ -1,4 +1,4 @@
-"""What a command needs of the workflow file that it is given: the workflow, its origins and their credentials.
+"""The workflow file that a command is given: its workflow, its origins and their credentials.
 
 May know: the readers, the settings. One rule: nothing is started here.
 """

@@ -126,7 +126,7 @@ def wait(run: str, timeout_s: float, lfn: str | None) -> Call[wire.WaitResponse]
 
 
 def within(wait_s: float) -> float:
-    """What the service lets an answer wait."""
+    """The longest time that the service lets an answer wait."""
     return max(0.0, min(wait_s, 60.0))
 
 
@@ -205,7 +205,7 @@ def where(run: str, lfn: str, patience_s: float) -> Call[wire.FileWhere]:
 
 
 def error_from_answer(status_code: int, body: bytes) -> StagerError:
-    """What the service says went wrong, as the error that the command line and programs know."""
+    """An error answer of the service, as the error that the command line and programs know."""
     kind = CLASS_OF_STATUS.get(status_code, Corrupt if status_code >= 500 else InvalidInput)
     try:
         problem = rest.Problem.model_validate_json(body)

@@ -1,4 +1,4 @@
-"""Which services are asked through the proxy that the environment names, and which are not.
+"""The services that are asked through the proxy that the environment names, and those that are not.
 
 May know: URLs. One rule: a token is never sent where a proxy can read it, nor is what this machine says to itself.
 """
@@ -28,5 +28,5 @@ def is_loopback(host: str) -> bool:
 
 
 def mounts_for(url: str) -> dict[str, None]:
-    """What httpx is given as its `mounts`."""
+    """The `mounts` for httpx."""
     return NONE_AT_ALL if goes_direct(url) else {}

@@ -162,7 +162,7 @@ class RestRun:
         return self.client.send(asked)
 
     def explain(self, *, lfn: str | None = None, job: str | None = None) -> wire.Explanation:
-        """What happened to a file or a job, in order."""
+        """The timeline of a file or a job, in order."""
         return self.client.send(calls.explain(self.name, lfn, job))
 
     def follow(self, after: int = 0) -> Iterator[wire.ProgressEvent]:

@@ -161,7 +161,7 @@ class AsyncRestRun:
         return await self.client.send(asked)
 
     async def explain(self, *, lfn: str | None = None, job: str | None = None) -> wire.Explanation:
-        """What happened to a file or a job, in order."""
+        """The timeline of a file or a job, in order."""
         return await self.client.send(calls.explain(self.name, lfn, job))
 
     async def follow(self, after: int = 0) -> AsyncIterator[wire.ProgressEvent]:

@@ -225,7 +225,7 @@ class RunClient:
         return self.client.get(wire.RunHistory, f"{self.path}/history")
 
     def events(self, after: int = 0, *, wait_s: float = POLL_S) -> wire.ProgressPage:
-        """What happened after that number; waits for the next if there is nothing yet."""
+        """The events after that number; waits for the next if there is nothing yet."""
         return self.client.get(wire.ProgressPage, f"{self.path}/events", after=after, wait_s=wait_s)
 
     def follow(self, after: int = 0) -> Iterator[wire.ProgressEvent]:
@@ -239,7 +239,9 @@ class RunClient:
 
 
 def identity(state_dir: Path) -> tuple[int, int] | None:
-    """Which state directory is there, by its lock: what `rm -r` could not remove, since it was written to, is none any more. None: none."""
+    """The identity of the state directory that is there, by its lock: one that `rm -r` could not remove whole, since it was written to, is
+    none any more. None: none.
+    """
     try:
         found = (state_dir / LOCK_NAME).stat()
     except OSError:
@@ -349,5 +351,5 @@ def last_lines(path: Path, count: int = LOG_LINES_SHOWN) -> str:
 
 
 def pretty(body: BaseModel) -> str:
-    """What `--json` prints."""
+    """The text that `--json` prints."""
     return json.dumps(body.model_dump(mode="json", by_alias=True), indent=1)

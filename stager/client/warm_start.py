@@ -68,7 +68,7 @@ class WarmStart:
         return told
 
     def close(self) -> None:
-        """Whoever was not told is not needed. Does nothing to a process that was told."""
+        """Ends a process that was not told, since nobody needs it. Does nothing to a process that was told."""
         self.line.close()
         if self.process is not None:
             self.process.kill()

@@ -152,7 +152,7 @@ class ServiceAccess:
         return obstore.sign(store, method, "", SIGNED_FOR)
 
     def _ask(self, method: Any, bucket: str, url: Callable[[], str] | None = None) -> httpx.Response:
-        """What obstore does not speak of, by URLs that are signed for each try."""
+        """Asks for things that obstore does not speak of, by URLs that are signed for each try."""
         end = time.monotonic() + CALL_DEADLINE_S
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What there is: buckets, objects, and the directories that their names make up.
+"""The names that there are: buckets, objects, and the directories that names of objects make up.
 
 May know: access to the buckets, obstore. One rule: there are no directories: one is there as long as an object is below it, and a bucket
 until it is removed.
@@ -62,7 +62,7 @@ class Looking(AsyncFileSystem):
         return await self._store(bucket), key
 
     async def _beside(self, what: Callable[..., T], *words: Any) -> T:
-        """What waits does it beside the loop. All of obstore is called so: its own coroutines are ended by a thread of its runtime, which
+        """Does a blocking call beside the loop. All of obstore is called so: its own coroutines are ended by a thread of its runtime, which
         aborts a program that is just about to exit.
         """
         return await asyncio.get_running_loop().run_in_executor(self.access.threads, what, *words)
@@ -105,7 +105,7 @@ class Looking(AsyncFileSystem):
             raise
 
     async def _pages(self, bucket: str, key: str, **more: Any) -> AsyncIterator[Page]:
-        """What is below a directory; nothing of a bucket that is not there."""
+        """The pages of a listing below a directory; none of a bucket that is not there."""
         after = ""
         while BUCKET.fullmatch(bucket):
             prefix = f"{key}/" if key else ""

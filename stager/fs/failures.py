@@ -1,4 +1,4 @@
-"""What went wrong with an object, in the words that Python has for files.
+"""Errors of objects, in the words that Python has for files.
 
 May know: obstore's errors. One rule: who asks for a file that is not there gets a FileNotFoundError, whatever was in between.
 """

@@ -289,7 +289,7 @@ class StagerFileSystem(Looking):
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What is read at once, ascending."""
+    """The ranges to read at once, ascending."""
     spans: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         first, last = spans[-1] if spans else (0, -1)

@@ -18,7 +18,7 @@ ANY_ORIGIN = "*"
 
 
 class Charged(StrEnum):
-    """Which bytes leave a cloud whose egress somebody pays: those that nodes fetch, those that they upload."""
+    """The bytes that leave a cloud whose egress somebody pays: those that nodes fetch, those that they upload."""
 
     NONE = "none"
     FETCH = "fetch"

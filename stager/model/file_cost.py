@@ -1,4 +1,4 @@
-"""What one file takes of a line beside its bytes: opening it, having it checked, renaming it, whatever a server's account does for each.
+"""The cost of one file on a line beside its bytes: opening it, having it checked, renaming it, whatever a server's account does for each.
 
 May know: the model's statistics. One rule: only what many transfers at once did not hide counts; what they hide is latency.
 
@@ -109,7 +109,7 @@ def crowds(traffic: Traffic, weights: Mapping[str, float], mean_bytes_max: float
 
 
 def usual_s(ends: Sequence[tuple[float, float, str]]) -> float:
-    """What one of them takes."""
+    """The cost of one of them."""
     return median([ended - begun for ended, begun, _ in ends], [1.0] * len(ends)) if ends else 0.0
 
 
@@ -134,7 +134,7 @@ def file_cost_s(found: Sequence[Crowd], bytes_per_s: float) -> float | None:
 
 
 def first_s(found: Sequence[Crowd], file_s: float) -> float | None:
-    """What the first of a crowd waits for, which nobody was before: the median, by files."""
+    """The wait of the first of a crowd, which no other waits for again: the median, by files."""
     if not found:
         return None
     return median([max(0.0, crowd.first_s - file_s) for crowd in found], [crowd.weight for crowd in found])

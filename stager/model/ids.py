@@ -38,7 +38,7 @@ def external_file_id(origin_url: str, path: str, token: str, endpoint: str = "")
 
 
 def produced_file_id(run: str, lfn: str) -> FileId:
-    """What a job of this run makes under this name."""
+    """The id of the file that a job of this run makes under this name."""
     return FileId("p" + digest_of(run, lfn))
 
 

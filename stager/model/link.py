@@ -291,7 +291,7 @@ def meets(spans: Sequence[Span], span: Span) -> bool:
 
 
 def stretches(moves: Sequence[Move], weights: dict[str, float], latency_s: float, back_bytes_per_s: float | None) -> list[Stretch]:
-    """What overlaps is one stretch; a run's weight is that of the last transfer in it."""
+    """Transfers that overlap are one stretch; a run's weight is that of the last transfer in it."""
     spans = sorted((*working_span(move, latency_s, back_bytes_per_s), move.moved_bytes, weights[move.run]) for move in moves)
     found: list[Stretch] = []
     begun, ended, count, moved_bytes, large_bytes, weight = 0.0, 0.0, 0, 0, 0, 0.0

@@ -1,4 +1,4 @@
-"""What an attempt takes of its slot beside its program: starting it, committing what it made, telling of both.
+"""The overhead of an attempt in its slot beside its program: starting it, committing its outputs, telling of both.
 
 May know: the model's statistics and topology. One rule: the disk's time for what was made is not in it, since whoever plans with it adds
 that time by the bytes.
@@ -75,8 +75,8 @@ def seen_overhead(
 
 
 def program_s(wall_s: float, declared_s: float | None, input_bytes: int) -> float:
-    """What a plan has for the program of an attempt that took `wall_s`. Where the time of that very job is declared, plans take it and
-    add the reading of its inputs. A program that did about that has taken what it was declared to, and the rest is what any program
+    """The time that a plan has for the program of an attempt that took `wall_s`. Where the time of that very job is declared, plans take it
+    and add the reading of its inputs. A program that did about that has taken what it was declared to, and the rest is what any program
     takes to start and to end. One that did not was declared wrongly, which is no overhead.
     """
     if declared_s is None or not did_as_declared(wall_s, declared_s, input_bytes):
@@ -116,7 +116,7 @@ def rate_at_least(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def beside_s(each: SeenOverhead, disk_bytes_per_s: float | None) -> float:
-    """What it took beside its program, without what the disk took."""
+    """Seconds beside its program, without those of the disk."""
     if disk_bytes_per_s is None or each.beyond_s is None:
         return each.seconds
     return max(0.0, each.beyond_s - each.passed_bytes / disk_bytes_per_s)
@@ -129,8 +129,8 @@ def usual_mean(values: Sequence[float]) -> float:
 
 
 def overhead_of(seen: Sequence[SeenOverhead]) -> Overhead:
-    """What attempts take adds up in their slots, so it is their mean. An odd one, which waited for a busy machine, counts as no more than
-    a few usual ones.
+    """The mean of the overheads, since they add up in their slots. An odd one, which waited for a busy machine, counts as no more than a
+    few usual ones.
     """
     disk = disk_rate(seen)
     few = [beside_s(each, disk) for each in seen if each.files < MANY_FILES]

@@ -1,4 +1,4 @@
-"""What things cost, as a table says: nodes by the hour, bytes that leave a cloud, requests to a bucket, bytes kept.
+"""A price table: nodes by the hour, bytes that leave a cloud, requests to a bucket, bytes kept.
 
 May know: nothing above the model. One rule: a price has a provider, a region, a date and a source; money is a float of the table's one
 currency.
@@ -98,7 +98,9 @@ class PriceTable:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPrices:
-    """What one cluster pays. None: the table has no such price there, and bills leave the line at nothing and say so in `missing`."""
+    """The prices that one cluster pays. None: the table has no such price there, and bills leave the line at nothing and say so in
+    `missing`.
+    """
 
     currency: str
     compute: InstancePrice

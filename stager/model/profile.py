@@ -1,4 +1,4 @@
-"""What runs have shown of a job type: times, sizes, how much of its inputs it reads, and how.
+"""The profile of a job type, as runs have shown it: times, sizes, how much of its inputs it reads, and how.
 
 May know: the model's statistics. One rule: what was not seen is None, never 0.
 """
@@ -42,13 +42,13 @@ class Quantity:
     each: float | None = None
 
     def at(self, input_bytes: float | None) -> float:
-        """What to expect of a job with so many bytes of input; None: nobody knows how many."""
+        """The value to expect of a job with so many bytes of input; None: nobody knows how many."""
         if self.line is not None and input_bytes is not None:
             return self.line.at(input_bytes)
         return self.median if self.each is None else self.each
 
     def high_at(self, input_bytes: float | None) -> float:
-        """What space is reserved for."""
+        """The value to reserve space by."""
         return self.high if self.line is None or input_bytes is None else self.line.at(input_bytes) * self.high_factor
 
 

@@ -1,5 +1,5 @@
-"""What events, commands and the many entries of a plan are made of: a frozen value with named fields; and what the many entries of a
-scheduler's memory are made of, whose fields change.
+"""The base classes of values: a frozen one with named fields, of which events, commands and the many entries of a plan are made; and one
+whose fields change, of which the many entries of a scheduler's memory are made.
 
 May know: msgspec, which makes such a value three times as fast as a frozen dataclass, and reads it faster. One rule: neither is in a
 cycle, so the garbage collector need not look at it: a record holds only values that were there before it, an entry nothing that leads

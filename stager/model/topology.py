@@ -123,7 +123,7 @@ class Topology:
 
     @property
     def node_bytes(self) -> int:
-        """What the smallest of them holds."""
+        """The capacity of the smallest of them."""
         return min(node.capacity_bytes for node in self.nodes)
 
     def link(self, origin: str) -> OriginLink:

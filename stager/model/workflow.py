@@ -62,28 +62,28 @@ class Origin:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What a denial is about: the place, who asks, and how. A name means something only within its workflow."""
+        """The subject of a denial: the place, who asks, and how. A name means something only within its workflow."""
         access = (f"{name}={value}" for name, value in sorted(self.options) if name not in TUNING)
         return (self.place, user_of_url(self.url), self.credentials, *access)
 
     @property
     def link(self) -> str:
-        """What its link is known by: nothing of a host, a user or a path can be read from it. What is measured under a declared bandwidth
-        says nothing of the link without it.
+        """The name of its link: nothing of a host, a user or a path can be read from it. What is measured under a declared bandwidth says
+        nothing of the link without it.
         """
         return digest_of("link", *self.identity, dict(self.options).get("bandwidth", ""))
 
     @property
     def is_read_back(self) -> bool:
-        """What is written there crosses the WAN once more, to be verified: over ssh, where its host may not be asked for a checksum (it
-        may unless the workflow says no).
+        """Whether a file that is written there crosses the WAN once more, to be verified: over ssh, where its host may not be asked for a
+        checksum (it may unless the workflow says no).
         """
         over_ssh = self.kind in (OriginKind.SFTP, OriginKind.SSHFS)
         return over_ssh and dict(self.options).get("shell_checksum", "true").lower() not in ("true", "yes", "1")
 
     @property
     def bytes_per_s_max(self) -> float | None:
-        """What `bandwidth` allows; None: nobody said."""
+        """The rate that `bandwidth` allows; None: nobody said."""
         text = dict(self.options).get("bandwidth")
         return float(parse_size_bytes(text)) if text else None
 
@@ -156,7 +156,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class IoHint:
-    """What the user says of a job type's I/O; measured profiles win. None: nobody said."""
+    """The user's word on a job type's I/O; measured profiles win. None: nobody said."""
 
     job_type: str
     compute_s: float | None = None
@@ -165,7 +165,7 @@ class IoHint:
 
 
 class Derived:
-    """What follows from a workflow, kept with it once it is known, and no part of its value."""
+    """Values that follow from a workflow, kept with it once they are known, and no part of its value."""
 
     __slots__ = ("digest", "graph")
 

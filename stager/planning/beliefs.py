@@ -82,7 +82,7 @@ def makespan_range(
 def at_edge(
     workflow: Workflow, shape: Shape, sized: Sized, order: list[int], topology: Topology, edge: Edge
 ) -> tuple[Shape, list[int], Topology]:
-    """What `predict` asks for, with every number as quick or as slow as it may be."""
+    """The question for `predict`, with every number as quick or as slow as it may be."""
     kinds = workflow.origins
     links = tuple(link_at_edge(topology.link(name), origin, edge) for name, origin in kinds.items())
     nodes = tuple(

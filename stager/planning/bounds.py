@@ -24,7 +24,7 @@ AS_LONG = 0.99
 
 
 class Limit(StrEnum):
-    """What a run waits for most. LAN is all inside: disks of I/O nodes and the network between them."""
+    """The resource that a run waits for most. LAN is all inside: disks of I/O nodes and the network between them."""
 
     PATH = "critical path"
     WAN = "WAN"
@@ -62,8 +62,8 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a run showed: seconds that the busiest link or disk of each kind, or all cores together, were used; `again_s` the part of the
-    WAN's that refetched and spilled bytes took. `short`: less room than the plan would use.
+    """The use that a run made of its limits: seconds that the busiest link or disk of each kind, or all cores together, were used;
+    `again_s` the part of the WAN's that refetched and spilled bytes took. `short`: less room than the plan would use.
     """
 
     wall_s: float
@@ -173,7 +173,7 @@ class Way:
 
 
 class Needs:
-    """What must happen in any run: by job, seconds before it can begin, of itself, and from its end to the end of the run."""
+    """The time that any run must take: by job, seconds before it can begin, of itself, and from its end to the end of the run."""
 
     def __init__(self, workflow: Workflow, topology: Topology, plan: Plan, graph: Graph) -> None:
         self.workflow, self.graph = workflow, graph
@@ -262,7 +262,7 @@ class Needs:
         return [*fetches, *staging, *uploads]
 
     def network_terms(self) -> list[Term]:
-        """What is fetched comes in over the nodes' networks, what is uploaded goes out."""
+        """Fetches come in over the nodes' networks, uploads go out."""
         rate = sum(self.nodes_bytes_per_s)
         fetches = [(0.0, self.size_bytes[lfn] / rate, self.after_fetch_s(lfn)) for lfn in self.fetched]
         uploads = [(self.made_s(lfn), self.size_bytes[lfn] / rate, 0.0) for lfn in self.finals]

@@ -107,8 +107,8 @@ def shared_work(shape: Shape, topology: Topology) -> list[float]:
 
 
 def rehearsal_s(workflow: Workflow, shape: Shape, order: list[int], topology: Topology) -> float:
-    """What a run in this order would take if all cores were on one node with room for everything: a list schedule between the lines in
-    and out. It costs a fraction of `predict`, and tells orders apart as well.
+    """The time that a run in this order would take if all cores were on one node with room for everything: a list schedule between the
+    lines in and out. It costs a fraction of `predict`, and tells orders apart as well.
     """
     position, arrival = places(order), arrivals(workflow, shape, order, topology)
     there_s = [max([arrival[file] for file in reads]) if reads else 0.0 for reads in shape.inputs]

@@ -1,4 +1,4 @@
-"""Which order the jobs of a plan run in: the candidates of `order` and `by_lines`, measured by the space that they need.
+"""The order of the jobs of a plan: the candidates of `order` and `by_lines`, measured by the space that they need.
 
 May know: planning's shape and orders, the topology. One rule: of what fits the quickest; of what does not fit what needs least.
 """
@@ -95,12 +95,12 @@ def distinct(orders: dict[str, Chosen], chosen: Chosen) -> dict[str, Chosen]:
 
 
 def beside_bytes(footprint: Sequence[int], topology: Topology) -> int:
-    """What the other cores' jobs may hold beside the one in turn: one large job does not make all of them large."""
+    """The bytes that the other cores' jobs may hold beside the one in turn: one large job does not make all of them large."""
     return sum(nlargest(max(0, sum(node.cores for node in topology.nodes) - 1), footprint))
 
 
 class Measure:
-    """What orders of one shape need."""
+    """The needs of orders of one shape."""
 
     __slots__ = ("_everything", "_kept", "_nodes", "_shape", "_unspillable")
 

@@ -1,4 +1,4 @@
-"""What a cache could have hit that knows the future: the bound that real hits are shown beside.
+"""The hits of a cache that knows the future: the bound that real hits are shown beside.
 
 May know: nothing but numbers. One rule: pure functions of a trace, which is (file, its bytes) in the order of use; the first use of a file
 is never a hit.

@@ -24,7 +24,7 @@ def node_hours(nodes: int, wall_s: float) -> float:
 
 
 def billed_s(wall_s: float, every_s: float, at_least_s: float) -> float:
-    """What a provider counts of a node's time: whole steps, and not less than the least."""
+    """The part of a node's time that a provider bills: whole steps, and not less than the least."""
     steps = ceil(round(wall_s / every_s, 9)) if every_s > 0 else wall_s
     return max(at_least_s, steps * every_s if every_s > 0 else wall_s)
 
@@ -75,8 +75,8 @@ def storage_money(size_bytes: float, wall_s: float, per_gb_month: float) -> floa
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a run used. `egress_bytes` left the cloud; `volume_bytes` (caches) and `object_bytes` (intermediates in a bucket) were kept for
-    all of the time; reads and writes are requests to buckets.
+    """The usage of a run. `egress_bytes` left the cloud; `volume_bytes` (caches) and `object_bytes` (intermediates in a bucket) were kept
+    for all of the time; reads and writes are requests to buckets.
     """
 
     wall_s: float

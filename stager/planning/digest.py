@@ -1,4 +1,4 @@
-"""What tells whether two workflows are the same to a plan and to a run.
+"""A digest that tells whether two workflows are the same to a plan and to a run.
 
 May know: the model. One rule: a digest of a workflow that was planned before never changes, whatever its classes look like by now.
 """

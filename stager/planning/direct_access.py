@@ -1,4 +1,4 @@
-"""Which inputs are read directly at their origin, because keeping them would not pay or they do not fit beside each other.
+"""The choice of inputs that are read directly at their origin, because keeping them would not pay or they do not fit beside each other.
 
 May know: the model, planning's shape and formulas. One rule: the choice is per file, over all its readers: what is fetched for one of them
 is there for all. Nothing is read directly that needs another source, a checksum or a program's rights.
@@ -145,14 +145,14 @@ class Scales:
         self.cores_s = sum(self.shared_s(job, length) for job, length in enumerate(self.length_s))
 
     def shared_s(self, job: int, seconds: float) -> float:
-        """What so many seconds of this job take of all cores together."""
+        """The share of all cores together that so many seconds of this job take."""
         return seconds * min(self.shape.cores[job], self.slots) / self.slots
 
     def read(self, job: int, reads: dict[str, DirectRead]) -> DirectRead:
         return reads[self.workflow.jobs[self.shape.jobs[job]].job_type]
 
     def longer_s(self, file: int, job: int, reads: dict[str, DirectRead]) -> float:
-        """What the job takes longer than if it read the file on its node."""
+        """The seconds that the job takes longer than if it read the file on its node."""
         return self.read(job, reads).read_s - self.shape.likely[file] / self.disk_bytes_per_s
 
     def direct_read_bytes(self, file: int, reads: dict[str, DirectRead]) -> int:

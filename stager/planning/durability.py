@@ -63,7 +63,7 @@ def losing_s(failures_per_hour: float, needed_s: float, remake_s: float, slack_s
 
 
 def late_s(needed_s: float, remake_s: float, slack_s: float) -> float:
-    """What the run ends later, over all times at which it may be lost while it is needed."""
+    """The delay of the run's end, over all times at which the file may be lost while it is needed."""
     first, last = remake_s - slack_s, remake_s - slack_s + needed_s
     if first >= 0:
         return (first + last) / 2

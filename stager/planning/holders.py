@@ -1,4 +1,4 @@
-"""Which nodes hold each file, and from when, while jobs are placed one after the other; and what a copy to one more of them takes.
+"""The nodes that hold each file, and from when, while jobs are placed one after the other; and the time of a copy to one more of them.
 
 May know: the shape, the topology and the contention formula. One rule: times are predictions; nothing that must hold rests on them.
 """
@@ -38,7 +38,7 @@ class Held:
 
 
 class Copying(NamedTuple):
-    """What a node would copy for a job: each (file, begin, arrival), and all their bytes."""
+    """The copies that a node would make for a job: each (file, begin, arrival), and all their bytes."""
 
     copies: tuple[tuple[int, float, float], ...]
     size_bytes: int

@@ -32,7 +32,7 @@ def sharing_rate(others: int, clients: int, io_nodes: int) -> float:
 
 
 def client_throughput(node_bytes_per_s: float, clients: int, io_nodes: int) -> float:
-    """What one of `clients` can expect of `io_nodes`: the closed form of the sum over `sharing_rate(i) / (i + 1)`."""
+    """The throughput that one of `clients` can expect of `io_nodes`: the closed form of the sum over `sharing_rate(i) / (i + 1)`."""
     return node_bytes_per_s * (io_nodes / clients) * (1 - (1 - 1 / io_nodes) ** clients)
 
 
@@ -76,8 +76,8 @@ JUMP_BYTES = 16 * 1024
 
 
 def direct_bytes(size_bytes: int, touched_fraction: float, reads_per_byte: float) -> int:
-    """What crosses the WAN for one job that reads a file at its origin: each byte that it touches, as often as it reads it (nothing of it
-    is kept), and not less than a kernel reads at once.
+    """The bytes that cross the WAN for one job that reads a file at its origin: each byte that it touches, as often as it reads it (nothing
+    of it is kept), and not less than a kernel reads at once.
     """
     least = min(size_bytes, READ_AHEAD_BYTES)
     return round(max(least, size_bytes * touched_fraction * max(1.0, reads_per_byte)))

@@ -1,4 +1,4 @@
-"""What a plan took the ways to its origins to be: kept in it, so that a report can estimate with what was known when it was made.
+"""The ways to its origins as a plan took them to be: kept in it, so that a report can estimate with what was known when it was made.
 
 May know: the model and the plan. One rule: each number says what it rests on.
 """

@@ -294,7 +294,7 @@ def file_plans(
 
 
 def rarely(chosen: Transported | None, kept: Kept, direct_access: DirectAccess | None) -> Mapping[str, Any]:
-    """What a plan says of few files."""
+    """The fields that only few files of a plan have."""
     if (chosen is None or chosen is WHOLE) and kept is SINGLE and direct_access is None:
         return NOTHING
     return {**transport_of(chosen), **copies_of(kept), "direct_access": direct_access}

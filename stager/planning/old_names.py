@@ -1,4 +1,4 @@
-"""What plans of version 4 and before called things that have other names now.
+"""The names of before in plans of version 4 and earlier, and those of today.
 
 May know: plain values, as JSON or MessagePack give them. One rule: names alone change; what they hold stays as it was.
 """

@@ -79,7 +79,7 @@ class JobPlan(Record):
 
 @dataclass(frozen=True, slots=True)
 class DirectRead:
-    """What one job of the type reads of a file at its origin: so many bytes, in so many seconds while nobody else reads there."""
+    """One job's read of a file at its origin, by its type: so many bytes, in so many seconds while nobody else reads there."""
 
     job_type: str
     size_bytes: int
@@ -141,9 +141,9 @@ class FilePlan(Record):
 
 @dataclass(frozen=True, slots=True)
 class LinkPlan:
-    """What the plan took the way to one origin to be, and why: measured by transfers, declared (a topology file, the origin's `bandwidth`)
-    or assumed. The `file` seconds are those of OriginLink; None: nothing is reckoned for each file. `login_s` and
-    `reads_back` are always measured, or None and false.
+    """The way to one origin as the plan took it to be, and why: measured by transfers, declared (a topology file, the origin's `bandwidth`)
+    or assumed. The `file` seconds are those of OriginLink; None: nothing is reckoned for each file. `login_s` and `reads_back` are always
+    measured, or None and false.
     """
 
     origin: str

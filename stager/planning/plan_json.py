@@ -127,7 +127,7 @@ def file_from(entry: dict[str, Any]) -> FilePlan:
 
 
 def link_from(entry: dict[str, Any]) -> LinkPlan:
-    """What a file costs was not known at first."""
+    """Plans of before do not know the cost of a file."""
     return LinkPlan(**{**entry, **{key: Basis(entry[key]) for key in LINK_BASES if key in entry}})
 
 
@@ -137,7 +137,7 @@ def plan_digest(plan: Plan) -> str:
 
 
 def diff(old: Plan, new: Plan) -> list[str]:
-    """What changed, in words, most important first; empty when nothing did. At most CHANGES_MAX lines about jobs and files each."""
+    """The changes, in words, most important first; empty when there are none. At most CHANGES_MAX lines about jobs and files each."""
     changes = []
     if old.workflow != new.workflow:
         changes.append(f"the plan is of workflow {old.workflow!r}, this is {new.workflow!r}")

@@ -30,7 +30,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What there is to use on one compute node. Memory None: not watched."""
+    """The resources of one compute node. Memory None: not watched."""
 
     cores: int = 1
     memory_bytes: int | None = None

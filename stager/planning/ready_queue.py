@@ -1,4 +1,5 @@
-"""Who stands in line while a schedule is made: jobs whose inputs are there, in the plan's order, and the room that jobs under way take.
+"""The line in which jobs stand while a schedule is made: those whose inputs are there, in the plan's order, and the room that jobs under
+way take.
 
 May know: planning's shape. One rule: time only goes forward; what has been let go is never asked about again.
 """
@@ -44,8 +45,8 @@ class ReadyQueue:
 
 
 class SpaceInTime:
-    """What one node can hold for the jobs that run there: their outputs as reserved, and each input once. What lies there between jobs is
-    not counted: it can be spilled.
+    """The space that one node has for the jobs that run there: their outputs as reserved, and each input once. What lies there between jobs
+    is not counted: it can be spilled.
     """
 
     __slots__ = ("_capacity_bytes", "_held_until_s", "_leaving", "_used_bytes")

@@ -1,4 +1,4 @@
-"""What other caches would have hit of the same work: MIN, which knows the future, and LRU, which knows the past.
+"""The hits of other caches with the same work: MIN, which knows the future, and LRU, which knows the past.
 
 May know: nothing but numbers. One rule: everybody has the same accesses in the same order, the same pins and the same space; only what is
 evicted when space is short is theirs to choose.
@@ -42,7 +42,7 @@ class Give:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """What had to stay can be had elsewhere now, or is wanted no more."""
+    """A file that had to stay can be had elsewhere now, or is wanted no more."""
 
     file: Hashable
 
@@ -157,7 +157,7 @@ class RivalCache:
         return entry
 
     def settle(self, file: Hashable) -> None:
-        """What is bound no more can be evicted; MIN drops at once what is never used again."""
+        """A file that is bound no more can be evicted; MIN drops at once one that is never used again."""
         entry = self.held[file]
         if entry.pins or entry.must_stay:
             return

@@ -21,8 +21,8 @@ from stager.planning.shape import Shape
 
 
 class Offer(NamedTuple):
-    """What one node offers a job; the least is the best. `copying`: of its inputs, what is at another node.
-    `needed_bytes`: room that it takes there beside what others hold, where room counts.
+    """The offer of one node for a job; the least is the best. `copying`: of its inputs, what is at another node. `needed_bytes`: room that
+    it takes there beside what others hold, where room counts.
     """
 
     finish_s: float

@@ -113,7 +113,9 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
 
 
 class Edges(NamedTuple):
-    """Who makes (-1: no job) and who reads each file, and whom each job waits for: first in the order of its inputs."""
+    """The job that makes each file (-1: none), the jobs that read it, and those that each job waits for: first in the order of its
+    inputs.
+    """
 
     producer: list[int]
     readers: list[list[int]]

@@ -1,4 +1,4 @@
-"""What each file and job is expected to be: bytes and seconds, each with the basis of its number.
+"""The expected size of each file and time of each job: bytes and seconds, each with the basis of its number.
 
 May know: the model and the plan. One rule: declared for this file or job first, then what profiles saw of the type, then the user's hint
 for the type, then a guess; a guess never makes a workflow impossible.

@@ -28,7 +28,7 @@ def stays_from(workflow: Workflow, plan: Plan, node: str, capacity_bytes: int, a
 
 
 def uses_of(workflow: Workflow, plan: Plan, jobs: Sequence[str]) -> list[Files]:
-    """What each job reads on its node or makes, by name, with its size."""
+    """The files that each job reads on its node or makes, by name, with their sizes."""
     sizes = {entry.lfn: entry.size_bytes for entry in plan.files if entry.access is not Access.DIRECT}
     specs = [workflow.jobs[job] for job in jobs]
     names = [[entry.lfn for entry in spec.inputs] + [entry.lfn for entry in spec.outputs] for spec in specs]

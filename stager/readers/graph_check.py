@@ -1,4 +1,4 @@
-"""What a workflow's graph must be, whatever it was written in.
+"""The rules for a workflow's graph, whatever it was written in.
 
 May know: the model. One rule: it gives all findings, each with the job and file it is about; whoever read the file knows where that
 stands.
@@ -109,7 +109,7 @@ def check_destinations(workflow: Workflow) -> Iterator[GraphFinding]:
 
 
 def check_names(workflow: Workflow) -> Iterator[GraphFinding]:
-    """What an origin of the kind cannot hold at all (ionode/origins: object_store's PathPart refuses ASCII control characters)."""
+    """Names that an origin of the kind cannot hold at all (ionode/origins: object_store's PathPart refuses ASCII control characters)."""
     for lfn, file in workflow.files.items():
         if file.destination is None or (path := file.destination.location.path).isprintable():
             continue

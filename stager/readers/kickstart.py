@@ -25,7 +25,7 @@ KIB = 1024
 
 
 def records_of(path: Path) -> list[Path]:
-    """What the tries of a job wrote to its output, the oldest first: NAME.out.000, and NAME.out until it is rotated."""
+    """The records that the tries of a job wrote to its output, the oldest first: NAME.out.000, and NAME.out until it is rotated."""
     kept = (other for other in path.parent.glob(f"{path.name}.out*"))
     return sorted(other for other in kept if other.suffix == ".out" or other.suffix[1:].isdigit())
 

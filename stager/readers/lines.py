@@ -204,7 +204,7 @@ def compose(text: str, shown: str, findings: Findings | None = None) -> Node:
 
 
 def yaml_advice(text: str, place: Place, problem: str, context: str | None) -> str:
-    """What libyaml found, in words of the line that it is in."""
+    """The finding of libyaml, in words of the line that it is in."""
     lines = text.split("\n")
     line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
     blank = line[: len(line) - len(line.lstrip())]

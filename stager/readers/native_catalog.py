@@ -31,7 +31,7 @@ WHY_LEFT_OUT = {
 
 
 class Listing:
-    """What origins hold; each directory is listed once."""
+    """The listings of origins; each directory is listed once."""
 
     def __init__(self, access: OriginAccess | None, origins: dict[str, Origin], findings: Findings) -> None:
         self.access, self.origins, self.findings = access, origins, findings
@@ -193,7 +193,7 @@ class Catalog:
         return [lfn for lfn in self.index.match(glob) if self.entry_of.get(lfn) != own]
 
     def why_missing(self, name: str) -> str:
-        """What to say of a name that stands for nothing."""
+        """The message for a name that stands for nothing."""
         for above in ancestors(name):
             if above in self.files and self.files[above].kind is FileKind.DIRECTORY:
                 return (

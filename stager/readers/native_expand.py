@@ -255,7 +255,7 @@ class Expansion:
         return (name,)
 
     def inputs(self, entry: JobEntry, number: int, item: InputSpec, row: Mapping[str, str]) -> tuple[JobInput, ...]:
-        """What one line of `inputs:` stands for in this job; lines without foreach keys are looked up once."""
+        """The inputs that one line of `inputs:` stands for in this job; lines without foreach keys are looked up once."""
         if number in entry.constant_inputs:
             return entry.constant_inputs[number]
         try:

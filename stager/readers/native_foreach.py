@@ -131,6 +131,6 @@ def rows_of(axes: tuple[Axis, ...], values: Mapping[int, list[tuple[str, ...]]],
 
 
 def unknown_set(text: str, known: Mapping[str, object]) -> str:
-    """What to say where a foreach names neither a set nor files."""
+    """The message for a foreach that names neither a set nor files."""
     ways = "write a set of 'files:', origin:pattern, a pattern over outputs of the jobs above, a list, or a range as in 1..10"
     return f"{text!r} names no files; {ways}{nearest(text, known)}"

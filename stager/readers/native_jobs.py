@@ -69,7 +69,7 @@ def read_defaults(form: Form, node: Node | None, names: Names, engine: str = "")
 
 
 def refuse_native(fields: Fields, engine: str, known: tuple[str, ...]) -> None:
-    """What would be said of a job that we start ourselves."""
+    """Refuses keys that only mean something for a job that stager starts itself."""
     for name in [name for name in fields.nodes if name not in known]:
         text = f"{engine} runs the jobs of this workflow, so '{name}' would mean nothing; leave it out"
         fields.form.findings.note(fields.place(name), fields.at(name), text)
@@ -207,14 +207,14 @@ def read_stream(fields: Fields, names: Names, stream: str) -> Template | None:
 
 
 def with_stdin(inputs: tuple[InputSpec, ...], fields: Fields, stdin: Reference | None) -> tuple[InputSpec, ...]:
-    """What is read as standard input is an input, also where the list does not say so."""
+    """A file that is read as standard input is an input, also where the list does not say so."""
     if stdin is None or any(stdin.path == (spec.put_at or spec.reference.path) for spec in inputs):
         return inputs
     return (*inputs, InputSpec(stdin, fields.place("stdin"), fields.at("stdin")))
 
 
 def with_streams(outputs: tuple[OutputSpec, ...], fields: Fields, streams: tuple[Template | None, ...]) -> tuple[OutputSpec, ...]:
-    """What standard output and error are written to are outputs, also where the list does not say so."""
+    """Files to which standard output and error are written are outputs, also where the list does not say so."""
     for stream, template in zip(("stdout", "stderr"), streams, strict=True):
         if template is not None and all(spec.path != template for spec in outputs):
             outputs = (*outputs, OutputSpec(template, fields.place(stream), fields.at(stream)))

@@ -65,7 +65,9 @@ def parse(root: Node, findings: Findings, path: Path) -> WorkflowSpec:
 
 
 def note_misplaced(root: Node, findings: Findings) -> None:
-    """What is said of jobs stands in a job, or under `defaults:` for all of them. Left out of the tree, so that it is told once."""
+    """Refuses keys of jobs at the top: they stand in a job, or under `defaults:` for all of them. Left out of the tree, so that it is told
+    once.
+    """
     for key, _ in [pair for pair in root.items if pair[0].text in JOB_KEYS and pair[0].text not in TOP_KEYS]:
         shared = ", or under 'defaults:' for all jobs" if key.text in SHARED_KEYS else ""
         findings.note(key.place, key.text, f"{key.text!r} stands in a job (jobs: {{NAME: {{{key.text}: …}}}}){shared}")

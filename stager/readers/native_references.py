@@ -24,7 +24,7 @@ LOCATION = re.compile(r"([A-Za-z][A-Za-z0-9_-]*):(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What texts may refer to: the origins of the file, and the foreach keys of the job (none outside jobs)."""
+    """The names that texts may refer to: the origins of the file, and the foreach keys of the job (none outside jobs)."""
 
     form: Form
     origins: Mapping[str, Origin]

@@ -1,4 +1,4 @@
-"""What a native workflow file says, before anything is listed or expanded: entries with their places.
+"""A native workflow file as it is written, before anything is listed or expanded: entries with their places.
 
 May know: model, templates. One rule: everything here is as written; nothing was looked up.
 """
@@ -134,7 +134,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """What `defaults:` and a job may both say. `shell` empty: nothing was said, the strict one is taken."""
+    """The keys that `defaults:` and a job may both have. `shell` empty: nothing was said, the strict one is taken."""
 
     shell: tuple[str, ...] = ()
     cores: int = 1

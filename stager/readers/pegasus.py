@@ -58,7 +58,7 @@ def read(path: Path | str, *, access: OriginAccess | None = None, output_origin:
 
 
 def located(workflow: Workflow, access: OriginAccess, externals: dict[str, External]) -> Workflow:
-    """What is missing is told with its place in the catalog that names it, which may be another file."""
+    """A file that is missing is told with its place in the catalog that names it, which may be another file."""
     where = {lfn: (external.place, f"pfn of {lfn!r}") for lfn, external in externals.items()}
     try:
         return resolve(workflow, access, where=where)
@@ -165,7 +165,7 @@ class Assembly:
         return files, places.origins
 
     def pfns_of(self, external: External) -> list[tuple[str, Pfn]]:
-        """What can be reached. A place that cannot be is an error only when there is no other."""
+        """The places that can be reached. A place that cannot be is an error only when there is no other."""
         found, elsewhere = [], []
         for site, text in external.pfns:
             try:

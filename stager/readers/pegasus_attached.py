@@ -80,7 +80,7 @@ class Sorting:
         self.inputs[job.id][entry.lfn] = None
 
     def exchange(self, job: PlannedJob) -> None:
-        """What it reads and makes, where that is kept on another machine."""
+        """Notes the job's inputs and outputs that are kept on another machine."""
         for lfn in job.inputs:
             if lfn not in self.made and lfn not in self.listed and is_lite(job):
                 self.bypassed(job, lfn)

@@ -36,7 +36,7 @@ def told(findings: tuple[Finding, ...]) -> str:
 
 
 class Reports:
-    """What was found in a workflow and its catalogs. `about` groups: one message for all jobs it is about."""
+    """The findings in a workflow and its catalogs. `about` groups: one message for all jobs it is about."""
 
     def __init__(self, file: str) -> None:
         self.file = file

@@ -1,4 +1,4 @@
-"""What the planner of Pegasus leaves in a submit directory: the jobs of its DAG, their order, the lists of their transfers.
+"""The submit directory that the planner of Pegasus leaves: the jobs of its DAG, their order, the lists of their transfers.
 
 May know: the planner's files. One rule: nothing of it is changed, and what is not understood is named with its file and line.
 """
@@ -152,7 +152,7 @@ def nested_of_dag(dag: Path) -> dict[str, Path]:
 
 
 def jobs_of_events(directory: Path, events: Iterable[Mapping[str, str]]) -> tuple[dict[str, Path], list[tuple[str, str]]]:
-    """What the planner tells monitord: all there is where DAGMan is not to run the workflow."""
+    """The jobs that the planner tells monitord: all there is where DAGMan is not to run the workflow."""
     found: dict[str, Path] = {}
     edges: list[tuple[str, str]] = []
     for event in events:
@@ -171,7 +171,7 @@ def read_events(place: Path) -> Iterator[dict[str, str]]:
 
 
 def transformations(events: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """What each job runs, by job."""
+    """The transformation that each job runs, by job."""
     names: dict[str, str] = {}
     tasks: dict[str, str] = {}
     for event in events:

@@ -1,4 +1,4 @@
-"""What Pegasus profiles say of a job that stager uses: environment, cores, memory, run time, retries.
+"""The Pegasus profiles of a job that stager uses: environment, cores, memory, run time, retries.
 
 May know: the names of profiles. One rule: what is not used is noted by name, never an error.
 """

@@ -1,4 +1,4 @@
-"""Which program a Pegasus job runs: its transformation, found at a site, installed there or staged as an input.
+"""The program of a Pegasus job: its transformation, found at a site, installed there or staged as an input.
 
 May know: transformation catalogs. One rule: nothing is guessed; a transformation that is not there is named with the jobs that want it.
 """

@@ -69,7 +69,7 @@ def make_replay(
 
 
 def finals_of(workflow: Workflow) -> tuple[ReplayFile, ...]:
-    """What must be at the output origin after a replay, to be checked byte by byte."""
+    """The finals that must be at the output origin after a replay, to be checked byte by byte."""
     found = (ReplayFile(file.destination.location.path, file.size_bytes or 0) for file in workflow.files.values() if file.destination)
     return tuple(sorted(found, key=lambda entry: entry.path))
 

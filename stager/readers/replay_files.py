@@ -47,7 +47,7 @@ def require_right(report: ReplayReport) -> None:
 
 
 def not_at_origin(access: OriginAccess, origin: Origin, files: Sequence[ReplayFile]) -> list[ReplayFile]:
-    """What has to be uploaded first, by size: the jobs check every byte."""
+    """The files to upload first, by size: the jobs check every byte."""
     answers = access.stat(origin, [file.path for file in files])
     for entry in answers:
         if isinstance(entry, Fault) and entry.code != "not_found":

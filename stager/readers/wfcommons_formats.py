@@ -26,7 +26,7 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 @dataclass(slots=True)
 class Task:
-    """What the record says of one task. `parents` and `children` are ids once the record is read."""
+    """One task as it is recorded. `parents` and `children` are ids once the record is read."""
 
     id: str
     name: str

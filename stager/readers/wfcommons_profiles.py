@@ -1,4 +1,4 @@
-"""What a WfCommons instance measured of its job types, as samples, and what of it is not taken.
+"""The measurements of job types in a WfCommons instance, as samples, and those of it that are not taken.
 
 May know: the model, recorded tasks. One rule: only numbers that mean the same in every instance are taken; what is left out is said.
 """

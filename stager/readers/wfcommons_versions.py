@@ -1,4 +1,4 @@
-"""Which content a recorded task read, where a name stands for more than one: files changed in place, and names written again.
+"""The content that a recorded task read, where a name stands for more than one: files changed in place, and names written again.
 
 May know: recorded tasks and their order. One rule: a task reads what its nearest ancestor wrote under the name; with no such ancestor,
 what was there before, if it comes before the writer, else what the writer made.
@@ -11,7 +11,7 @@ from stager.readers.wfcommons_formats import Task
 
 
 class Lineage:
-    """Who comes before whom, by the recorded edges of both ends."""
+    """The order of tasks by the recorded edges of both ends."""
 
     def __init__(self, tasks: list[Task]) -> None:
         """Raises CycleFound."""

@@ -32,7 +32,7 @@ class Edit:
 
 
 def tree_of(text: str, shown: str) -> Tree:
-    """What a text says. Every scalar is its text; what is shared by an alias is there once for each use. Raises InvalidInput."""
+    """The value of a text. Every scalar is its text; what is shared by an alias is there once for each use. Raises InvalidInput."""
     return plain(compose(text, shown))
 
 

@@ -1,4 +1,4 @@
-"""What runs' submitters brought along: origin configurations and variables, in memory only.
+"""The credentials of runs' submitters: origin configurations and variables, in memory only.
 
 May know: the model, origin_config. One rule: nothing here is ever written or shown; what a restart forgot and cannot work out again is
 asked for by `resume`.

@@ -1,4 +1,4 @@
-"""Which code decides: a digest of the packages whose code says what a scheduler does next.
+"""The digest of the code that decides: of the packages whose code says what a scheduler does next.
 
 May know: the files of the package. One rule: two schedulers with one digest decide the same of the same events, whatever else differs
 between them; so a commit to a page, to the command line or to an adapter makes no other version.

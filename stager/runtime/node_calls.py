@@ -180,7 +180,7 @@ class NodeCalls:
             self.put(ev.ReplicaBusy(at=0.0, cause=command.id, **facts))
 
     async def erase_spill(self, command: cmd.EraseSpill) -> None:
-        """What cannot be erased now is tried again at the next contact, and named in the log."""
+        """A spill that cannot be erased now is tried again at the next contact, and named in the log."""
         try:
             origin_id = await self.origin_id(command.run, command.origin)
             async with self.slots:

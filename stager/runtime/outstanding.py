@@ -1,4 +1,5 @@
-"""Which journaled commands have no answering event yet: what must be done again after a crash, and what is needed to say a transfer anew.
+"""The journaled commands that have no answering event yet: those that must be done again after a crash, and the facts to ask for a transfer
+anew.
 
 May know: events and commands. One rule: fed by the same batches live and in replay, or begun with what was kept, so a restart knows what a
 living world would.
@@ -102,7 +103,7 @@ class Outstanding:
             self.workflows[event.run] = event.workflow
 
     def reported(self, event: ev.NodeReported) -> None:
-        """What the node does not list has to be asked for again by the Machine, under a new id."""
+        """The Machine has to ask again, under a new id, for a transfer that the node does not list."""
         known = set(event.transfers)
         for transfer in [t.transfer for t in self.transfers.values() if t.node == event.node and t.transfer not in known]:
             self.end_transfer(transfer)

@@ -77,7 +77,7 @@ class Past:
         return len(state.files) + sum(len(run.jobs) for run in state.runs.values())
 
     def keep(self, journal: Journal) -> None:
-        """What is handed over shares its parts with what goes on: the journal has written it down when it returns."""
+        """The values that are handed over share their parts with those that go on: the journal has written them down when it returns."""
         started, events, self.events_since = time.monotonic(), self.events_since, 0
         parts = {"machine": kept_state(self.machine.state), "outstanding": self.outstanding.kept(), "watch": self.watch.kept()}
         journal.snapshot({**parts, "places": Places(self.submitted)})

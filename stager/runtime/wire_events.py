@@ -1,4 +1,4 @@
-"""What an I/O node says, as facts for the Machine.
+"""News of an I/O node, as facts for the Machine.
 
 May know: the messages of nodes, the Machine's events. One rule: pure translation; `at` is 0 here, the world sets it when the event is
 taken.

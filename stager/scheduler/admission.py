@@ -193,7 +193,9 @@ def try_admit(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry)
 
 
 def reserve_now(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, missing_bytes: int) -> int | None:
-    """What can be set aside for its outputs beside its inputs that are missing; None: it waits for room, which is being made if it can."""
+    """The bytes that can be set aside for its outputs beside its inputs that are missing; None: it waits for room, which is being made if
+    it can.
+    """
     state, needed = decision.state, missing_bytes + job.reserve_bytes
     if is_well_ahead(state, node) and not run.is_engines:
         # What it fetches now comes ahead of its use, as a prefetch does, and would go when those before it ask for their room.
@@ -313,7 +315,7 @@ def is_safe(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
 
 
 def held_by(run: RunEntry) -> int:
-    """What it has and may yet make that cannot be put elsewhere."""
+    """The bytes that it has and may yet make that cannot be put elsewhere."""
     return run.live_bytes + run.promised_bytes if run.plan.spill_origin is None else 0
 
 
@@ -480,7 +482,7 @@ def bring_ahead(decision: Decision, node: NodeEntry, file: FileEntry, run: str, 
 
 
 def beside_bytes(state: State, run: RunEntry) -> int:
-    """What the jobs need that may run beside the first one, if they are next in order."""
+    """The needs of the jobs that may run beside the first one, if they are next in order."""
     return sum(footprints_of(state, run)[run.head + 1 : run.head + state.limits.cores])
 
 

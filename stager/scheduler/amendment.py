@@ -102,7 +102,7 @@ def final_place(workflow: Workflow, file: File) -> tuple[str, str] | None:
 
 
 def changes_of(state: State, run: RunEntry, new: Workflow) -> list[str]:
-    """What is different from now on, a line for each thing."""
+    """The differences from now on, a line for each thing."""
     old = run.workflow
     found = list(changed_inputs(state, run, new))
     changed = [

@@ -1,5 +1,5 @@
-"""What the calls of an engine change in the state: jobs that wait for a call, jobs that are called again, and what was there of
-their earlier makings.
+"""The effects of an engine's calls on the state: jobs that wait for a call, jobs that are called again, and the files of their earlier
+makings.
 
 One rule: of a file only one making counts; what another was is held as long as somebody reads it, and no longer.
 """
@@ -37,8 +37,8 @@ from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
 
 def job_called(state: State, event: ev.JobCalled) -> None:
-    """What was set aside for a call that was lost serves the new one. What failed to be fetched for an earlier one is tried anew. An engine
-    that calls has not ended its run, whatever it said.
+    """The new call takes over the space that was set aside for a call that was lost. What failed to be fetched for an earlier one is tried
+    anew. An engine that calls has not ended its run, whatever it said.
     """
     run = state.runs.get(event.run)
     job = run.jobs.get(event.job) if run is not None else None
@@ -102,7 +102,7 @@ def engine_run_ended(state: State, event: ev.EngineRunEnded) -> None:
 
 
 def end_call(state: State, command: cmd.EndCall) -> None:
-    """Who was called after it may have waited for what it was to publish."""
+    """A job that was called after it may have waited for a file that it was to publish."""
     run = state.runs[command.run]
     job = run.jobs[command.job]
     if job.state is JobState.ADMITTED:

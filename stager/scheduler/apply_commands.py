@@ -1,4 +1,4 @@
-"""What each command changes in the state at the moment it is given. Applying never decides: a journal of events and commands rebuilds the
+"""The effect of each command on the state at the moment it is given. Applying never decides: a journal of events and commands rebuilds the
 state without a single choice.
 
 One rule: a command's effect on the state comes when it is given, its effect on the world when an event says so.
@@ -78,7 +78,7 @@ def begin_fetch(state: State, command: cmd.Fetch | cmd.AssembleStripes) -> None:
 
 
 def copy_replica(state: State, command: cmd.CopyReplica) -> None:
-    """What is read stays where it is until it has been read."""
+    """A copy that is read stays where it is until it has been read."""
     file = state.files[command.file]
     take_over(state, file, state.runs[command.run])
     expect(state, file, command)
@@ -356,7 +356,7 @@ def pause_origin(state: State, command: cmd.PauseOrigin) -> None:
 
 
 def finish_run(state: State, command: cmd.FinishRun) -> None:
-    """What nobody wants any more is offered for deletion; what a resumed run would want is kept while there is room."""
+    """Files that nobody wants any more are offered for deletion; those that a resumed run would want are kept while there is room."""
     run = state.runs[command.run]
     move_run(state, run, RunState.FINISHED)
     run.outcome, run.finished_at = command.outcome, command.at

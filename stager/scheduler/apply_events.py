@@ -1,5 +1,5 @@
-"""What each event changes in the state, and nothing it decides. Events about unknown or superseded transfers, attempts and runs are counted
-as stale and change nothing.
+"""The effect of each event on the state, and no decision. Events about unknown or superseded transfers, attempts and runs are counted as
+stale and change nothing.
 
 One rule: the same state and event give the same state, whoever replays it.
 """

@@ -1,4 +1,4 @@
-"""What a failed try of a transfer leaves behind: counts, the time since which its origin has been away, sources without hope.
+"""The effect of a failed try of a transfer: counts, the time since which its origin has been away, sources without hope.
 
 May know: the state. One rule: it counts; what follows from the counts is decided in retries.py.
 """

@@ -105,7 +105,7 @@ def lost_finals(state: State, run: RunEntry) -> Iterator[FileEntry]:
 
 
 def reset_retries(state: State, file: FileEntry) -> None:
-    """Who resumes a run that waits for an origin may know that it is back."""
+    """A user who resumes a run that waits for an origin may know that it is back."""
     if file.fetch is not None and file.fetch.transfer not in state.transfers:
         file.fetch = None
         for node in [node for node, copy in file.copies.items() if copy.state is CopyState.WANTED]:

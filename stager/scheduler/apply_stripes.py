@@ -1,4 +1,4 @@
-"""What commands and events change in the accounting about parts of files that come in stripes.
+"""The effect of commands and events on the accounting about parts of files that come in stripes.
 
 May know: the state and accounting. One rule: a part takes space on its node from the moment it is asked for until the node has said that it
 is gone; nothing is decided here.

@@ -1,4 +1,6 @@
-"""What is due at a time. One rule: a timer only puts what it stands for back into its queue; nothing is decided here."""
+"""Timers: the entries that are due at a time. One rule: a timer only puts what it stands for back into its queue; nothing is
+decided here.
+"""
 
 from __future__ import annotations
 

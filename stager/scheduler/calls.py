@@ -73,7 +73,7 @@ def call_failed(decision: Decision, event: ev.CallFailed, _: None) -> None:
 
 
 def engine_run_ended(decision: Decision, event: ev.EngineRunEnded, _: None) -> None:
-    """What is being published still is; what was only staged is let go."""
+    """A call that is being published goes on; one that was only staged is let go."""
     run = decision.state.runs.get(event.run)
     if run is None or run.engine_outcome is None or run.state is RunState.FINISHED:
         return

@@ -1,5 +1,5 @@
-"""What the Machine wants done or records as decided: one frozen class per command. `id` names its effect, so that doing it twice is doing
-it once; `cause` is the event it follows from.
+"""The commands of the Machine: one frozen class for each thing that it wants done or records as decided. `id` names its effect, so that
+doing it twice is doing it once; `cause` is the event it follows from.
 
 One rule: applying a command to the state never decides anything; a journal of events and commands is enough to rebuild the state.
 """
@@ -25,8 +25,8 @@ class Purpose(StrEnum):
 
 
 class Stripe(Record):
-    """Which part of a file of `file_bytes`: stripes `index`, `index + count` and so on. `assembly`: the transfer to node `target` that
-    the part is for.
+    """The part of a file of `file_bytes` that is meant: stripes `index`, `index + count` and so on. `assembly`: the transfer to node
+    `target` that the part is for.
     """
 
     index: int

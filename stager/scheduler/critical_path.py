@@ -56,7 +56,7 @@ class Walk(Trail):
     # The end
 
     def to_last_attempt(self) -> Attempted | None:
-        """What ended last, of finals on their way and of attempts; where the run did not succeed, of fetches too."""
+        """The one that ended last, of finals on their way and of attempts; where the run did not succeed, of fetches too."""
         times = self.times
         ways = (Way.UPLOAD,) if times.outcome is RunOutcome.SUCCEEDED else (Way.UPLOAD, Way.FETCH)
         moves = [move for move in times.moves.values() if move.run == times.run and move.way in ways and self.has_ended(move)]
@@ -79,7 +79,7 @@ class Walk(Trail):
         return max(ended, key=ended_at, default=None)
 
     def at_end(self) -> Cause:
-        """What it is where nothing of the run went on."""
+        """The cause of a time in which nothing of the run went on."""
         if self.times.outcome is RunOutcome.REFUSED:
             return Cause.ROOM
         return Cause.ENGINE if self.times.is_engines else Cause.SCHEDULER

@@ -1,4 +1,4 @@
-"""What is done where an input cannot be read directly.
+"""The fallback for an input that cannot be read directly.
 
 May know: the state. One rule: it is fetched after all by a recorded decision; an origin that is away is waited for, one that denies is
 paused, and one whose file has changed fails the job, as for a fetch.

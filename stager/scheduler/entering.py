@@ -1,4 +1,4 @@
-"""What a run brings into the state when its definition is entered: its order, its files, and who reads them.
+"""A run's entry into the state by its definition: its order, its files, and who reads them.
 
 May know: the state, accounting. One rule: the same definition gives the same entries, whatever was there before.
 """
@@ -30,7 +30,7 @@ def direct_access(plan: Plan) -> frozenset[str]:
 
 
 def content_of(workflow: Workflow, file: File, ids: int) -> str:
-    """What an external file is known by; `ids` as in `RunSubmitted`."""
+    """The identity of an external file's content; `ids` as in `RunSubmitted`."""
     first = file.sources[0]
     origin = workflow.origins[first.location.origin]
     return external_file_id(origin.url, first.location.path, first.token or "", origin.endpoint if ids >= ev.IDS else "")

@@ -141,7 +141,7 @@ class RunCancelled(Record, kw_only=True):
 
 
 class Stage(StrEnum):
-    """What a call wants of its job's inputs. PATHS: a directory of its own with all of them in it. PINS: they are held on their node, and
+    """The wish of a call for its job's inputs. PATHS: a directory of its own with all of them in it. PINS: they are held on their node, and
     the engine reads them there; its directory is for outputs.
     """
 
@@ -283,7 +283,7 @@ class OutputMade(Record):
 
 
 class Measures(Record):
-    """What one attempt used. None: not seen."""
+    """The measurements of one attempt. None: not seen."""
 
     wall_s: float | None = None
     cpu_s: float | None = None

@@ -104,8 +104,9 @@ def holds_unread(node: NodeEntry) -> bool:
 def choose(
     decision: Decision, node: NodeEntry, gap: int, protect: frozenset[str], clean_only: bool = False, beside: Sequence[Choice] = ()
 ) -> tuple[list[Choice], int]:
-    """What is to go, taken off its queue: farthest next use first, whether it can be evicted or has to be spilled before; `clean_only`
-    stops where the next would be spilled. And what is still missing. `beside`: what was chosen before; its bytes are not missing.
+    """The copy that is to go, taken off its queue: farthest next use first, whether it can be evicted or has to be spilled before;
+    `clean_only` stops where the next would be spilled. And what is still missing. `beside`: what was chosen before; its bytes are not
+    missing.
     """
     chosen: list[Choice] = []
     # A queue may hold a file twice, since entries are checked when they are taken: its bytes are freed once.

@@ -1,5 +1,5 @@
-"""What is decided because of one event in particular: tries of jobs by error class, what to do about lost content, ends of runs that were
-asked for.
+"""The decisions because of one event in particular: tries of jobs by error class, the answer to lost content, ends of runs that were asked
+for.
 
 One rule: only what this event makes necessary; the queues are worked in admission.py, uploads.py and eviction.py after every event.
 """
@@ -29,7 +29,7 @@ RESERVE_BYTES_MIN = 64 * 1024
 
 
 def subject_of(state: State, event: ev.Event) -> AttemptEntry | TransferEntry | None:
-    """What the handler must know of the state as it was before the event was applied."""
+    """The facts of the state before the event was applied that the handler must know."""
     if type(event) is ev.AttemptEnded:
         return state.attempts.get(event.attempt)
     return state.transfers.get(event.transfer) if type(event) is ev.TransferFailed else None

@@ -51,7 +51,9 @@ def all_there(node: NodeEntry) -> int:
 
 
 def held_by_jobs(run: RunEntry, node: NodeEntry) -> tuple[int, dict[str, int]]:
-    """What is set aside for the outputs of its jobs that are admitted or run, and their inputs by file: what two read is there once."""
+    """The bytes set aside for the outputs of its jobs that are admitted or run, and their inputs by file: one that two read is
+    there once.
+    """
     reserved_bytes, files, jobs, here = 0, {}, run.jobs, node.id
     for job_id, pins in run.pinned.items():
         job = jobs[job_id]

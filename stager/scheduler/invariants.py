@@ -1,5 +1,5 @@
-"""What must hold after every step, derived from scratch. On in tests and simulation, sampled in production. One rule: checks only, and says
-which number is off.
+"""The invariants that must hold after every step, derived from scratch. On in tests and simulation, sampled in production. One rule: checks
+only, and says which number is off.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def broken_queues(state: State) -> list[str]:
 
 
 def broken_transfer(state: State, transfer: TransferEntry) -> list[str]:
-    """What brings a replica has its copy, called off as it is; what reads one has it pinned."""
+    """A transfer that brings a replica has its copy, called off as it is; one that reads a replica has it pinned."""
     found = []
     if transfer.node not in state.nodes or transfer.file not in state.files:
         return [f"{transfer.id} is of {transfer.file} on {transfer.node}, and one of them is not known"]

@@ -101,7 +101,7 @@ class Machine:
 
 
 def settle_queues(state: State) -> None:
-    """What deciding would have emptied: lists whose entries were answered by the recorded commands."""
+    """Empties the lists that deciding would have emptied: the recorded commands answered their entries."""
     state.lost.clear()
     state.back.clear()
     state.broken_stripes.clear()

@@ -28,7 +28,7 @@ FAILURES_MAX = 5
 
 
 def safe_bytes(state: State, node: NodeEntry) -> int:
-    """What the runs that cannot spill may hold on all nodes together."""
+    """The bytes that the runs that cannot spill may hold on all nodes together."""
     if len(state.nodes) == 1:
         return node.capacity_bytes
     if state.capacities_bytes is None:
@@ -98,7 +98,7 @@ def may_migrate(state: State, file: FileEntry, node: NodeEntry) -> bool:
 
 
 class Sent(Enum):
-    """What came of wanting to send something away. LATER: a node makes room for it now, of what can be had again."""
+    """The outcome of wanting to send something away. LATER: a node makes room for it now, of what can be had again."""
 
     NOW = "now"
     LATER = "later"
@@ -151,7 +151,7 @@ def is_wanted_elsewhere(state: State, node: NodeEntry) -> bool:
 
 
 def delete_migrated(decision: Decision) -> None:
-    """What was moved goes where it came from, before anybody counts on it there."""
+    """A file that was moved is deleted where it came from, before anybody counts on it there."""
     state = decision.state
     moved, state.moved = state.moved, []
     for node_id, file_id in moved:

@@ -60,7 +60,7 @@ def begin_profiles(state: State, run: RunEntry) -> None:
 
 
 def hold_for_readers(run: RunEntry, lfn: str, size_bytes: int) -> None:
-    """What was planned to be read directly is held while each of its readers runs."""
+    """A file that was planned to be read directly is held while each of its readers runs."""
     for profile in (run.safety, run.ahead):
         if profile is not None:
             for order in [run.jobs[job_id].order for job_id in run.graph.readers[lfn]]:
@@ -68,7 +68,7 @@ def hold_for_readers(run: RunEntry, lfn: str, size_bytes: int) -> None:
 
 
 def adjust_profile(run: RunEntry, job: JobEntry, file: FileEntry, delta: int) -> None:
-    """What was planned with an estimate is now known, from its making to its last reader.
+    """The size of a file that was planned with an estimate is now known, from its making to its last reader.
 
     A file with a second home is planned with only while a job has it open: what it is smaller is not gained in between.
     """

@@ -1,4 +1,4 @@
-"""What a node reports that the state does not know: external contents that may serve again, and replicas that nobody counts.
+"""The answer to a node's report that the state does not know of: external contents that may serve again, and replicas that nobody counts.
 
 May know: the state. One rule: what is on a node holds space there, whoever it belongs to, until the node has deleted it.
 """
@@ -26,8 +26,8 @@ def adopt_unknown(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen,
 
 
 def count_foreign(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen, ...]) -> None:
-    """What is on the node and not ours holds space too, until it is deleted: damaged replicas, and those of transfers and attempts that do
-    not count any more.
+    """A replica on the node that is not ours holds space too, until it is deleted: a damaged one, and one of a transfer or an attempt that
+    does not count any more.
     """
     reported = {(replica.file, replica.generation) for replica in replicas}
     for file_id, generation in [key for key in node.garbage if key not in reported and key[1] not in state.transfers]:

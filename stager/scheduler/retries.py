@@ -1,4 +1,4 @@
-"""What a transfer that failed makes necessary: another try, another source, waiting for an origin that is away, or giving up.
+"""The answer to a transfer that failed: another try, another source, waiting for an origin that is away, or giving up.
 
 May know: the state. One rule: an origin that answers gets a number of tries, one that cannot be reached gets time; nobody who could go on
 stands behind those who wait.
@@ -182,7 +182,7 @@ def ending(state: State, transfer: TransferEntry, retries: Retries, fault: Fault
 
 
 def reason(fault: Fault) -> str:
-    """What the node said of the origin, without the advice; of what it said of one file the kind alone."""
+    """The node's word on the origin, without the advice; of its word on one file the kind alone."""
     if fault.code != "origin_unreachable":
         return fault.code.replace("_", " ")
     said = fault.message.partition(";")[0].rstrip(".")

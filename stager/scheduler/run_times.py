@@ -290,7 +290,7 @@ def node_lost(times: RunTimes, event: ev.NodeLost) -> None:
 
 
 def node_reported(times: RunTimes, event: ev.NodeReported) -> None:
-    """What it was to move and does not list is asked for again, at once."""
+    """A transfer that the node does not list is asked for again, at once."""
     if event.node in times.away:
         times.away[event.node].set(event.at, False)
     known = dict.fromkeys(event.transfers)

@@ -47,7 +47,7 @@ def denial(state: State, file: FileEntry, run: str) -> Fault | None:
 
 
 def sources_left(state: State, file: FileEntry, run: str) -> tuple[str, tuple[Source, ...]]:
-    """What this run calls an external file, and where it has not yet tried to get it."""
+    """The name of an external file in this run, and the sources from which it has not yet tried to get it."""
     if file.run == run:
         return file.lfn, file.sources[file.source_at :]
     lfn = state.runs[run].shared[file.id]
@@ -123,7 +123,7 @@ def runs_waiting(state: State, file: FileEntry) -> Iterator[str]:
 
 
 def give_up_fetch(decision: Decision, file: FileEntry, run: str, origin: str, fault: Fault) -> None:
-    """Whoever reads it in this run and has not begun cannot run. Another run may have a way of its own."""
+    """A job of this run that reads it and has not begun cannot run. Another run may have a way of its own."""
     state = decision.state
     decision.emit(cmd.GiveUpTransfer, file=file.id, run=run, upload=False, fault=fault, origin=origin)
     for _, run_id, job_id in list(file.uses[file.use_at :]):

@@ -1,4 +1,4 @@
-"""What an attempt is told of its inputs: which replica, and how it gets at it.
+"""The inputs as an attempt is told of them: which replica, and how it gets at it.
 
 May know: the state. One rule: facts only; whether the attempt starts is decided in admission.py.
 """

@@ -423,7 +423,7 @@ class State:
         return self.paused_origins.get(self.runs[run].workflow.origins[origin].identity) if self.paused_origins else None
 
     def origin_identity(self, run: str, origin: str) -> tuple[str, ...]:
-        """What an origin of this run is, whatever that calls it. Empty: it is none of its origins."""
+        """The identity of an origin of this run, whatever that calls it. Empty: it is none of its origins."""
         found = self.runs[run].workflow.origins.get(origin) if run in self.runs else None
         return found.identity if found is not None else ()
 

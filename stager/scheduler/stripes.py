@@ -63,7 +63,7 @@ def is_first_try(file: FileEntry) -> bool:
 
 
 def give_up_stripes(decision: Decision, assembly: str, why: str) -> None:
-    """What was to assemble them is called off, and with it the parts; the file is fetched whole."""
+    """The transfer that was to assemble them is called off, and with it the parts; the file is fetched whole."""
     state = decision.state
     transfer = state.transfers[assembly]
     decision.emit(cmd.GiveUpStripes, file=transfer.file, run=transfer.run, transfer=assembly, why=why)

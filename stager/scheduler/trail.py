@@ -1,4 +1,4 @@
-"""What a run's time went to, span by span, from its end back to its submit.
+"""The trail of a run's time, span by span, from its end back to its submit.
 
 May know: when the run was being ended, or had ended. One rule: every moment gets one cause, and keeps it; no moment is left out.
 """
@@ -14,7 +14,7 @@ from stager.scheduler.run_times import Closed
 
 
 class Cause(StrEnum):
-    """What a run's time goes to.
+    """The cause that a span of a run's time has.
 
     COMPUTING: programs run. CORES: a job waits for cores, or memory. FETCHES: for inputs from an origin. COPIES: for inputs from another
     node. ROOM: for space. STARTS: between the start of an attempt and that of its program. COMMITS: between the end of its program and the

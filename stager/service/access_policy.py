@@ -1,4 +1,4 @@
-"""What a workflow that a tenant submitted may not do: whose word counts for its origins, and which places it may name at all.
+"""The access policy for a workflow that a tenant submitted: whose word counts for its origins, and which places it may name at all.
 
 May know: the tenant, the OriginAccess port, how origins become configurations. One rule: a submitted file says where, and never as whom or
 by which way: credentials, known hosts, endpoints and the like are those that the administrator registered, or there are none.

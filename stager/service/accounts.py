@@ -1,4 +1,4 @@
-"""What runs have cost so far, and what they did in time, from the journal.
+"""The costs of runs so far, and their doings in time, from the journal.
 
 May know: the Machine's state (read only), the journal, comparison.py's formulas. One rule: the journal is read on a thread of its own, and
 for one run at most a tenth of the time, whoever asks.

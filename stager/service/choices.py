@@ -186,7 +186,7 @@ def plans_of(
 
 
 def notes_of(workflow: Workflow, cluster: Cluster, io_nodes: int) -> tuple[str, ...]:
-    """What of this choice is not as it would be: cores that stay idle, jobs that get fewer cores than they ask for."""
+    """The shortfalls of this choice: cores that stay idle, jobs that get fewer cores than they ask for."""
     notes, each = [], cluster.cores_each(io_nodes)
     if each * io_nodes < cluster.cores:
         notes.append(f"{cluster.cores} cores do not divide by {io_nodes}: {cluster.cores - each * io_nodes} are left idle")

@@ -47,7 +47,7 @@ class Commits:
 
 
 class RunCommands:
-    """What the run service may be asked for, on the event loop's thread."""
+    """The commands of the run service, on the event loop's thread."""
 
     def __init__(self, inquiry: Inquiry, commits: Commits, run_service: RunService, clock: Callable[[], float]) -> None:
         self.inquiry, self.commits, self.run_service, self.clock = inquiry, commits, run_service, clock
@@ -64,7 +64,7 @@ class RunCommands:
         await self.inquiry.ask(lambda: self.run_service.add_key(key, run, tenant))
 
     async def resume(self, run: str, request: wire.ResumeRequest) -> list[str]:
-        """What differs from now on."""
+        """The differences from now on."""
         return await self.commits.taken(lambda told: self.run_service.resume(run, request, told))
 
     async def end(self, run: str, event: type, by: str = ev.BY_REQUEST) -> None:

@@ -1,4 +1,4 @@
-"""What follows on the event loop from a batch that was carried out: attempts that were under way go on, and who waits is woken.
+"""The continuation on the event loop of a batch that was carried out: attempts that were under way go on, and those who wait are woken.
 
 May know: the executors, what is outstanding. One rule: an attempt of an earlier scheduler is taken up only when the Machine knows its node.
 """
@@ -26,7 +26,7 @@ class Continuation:
         self.tasks, self.lifetime, self.pulse = tasks, lifetime, pulse
 
     def carried_out(self, events: Sequence[ev.Event]) -> None:
-        """Whoever is woken here asks the driving thread, which first ends its own watch over this batch."""
+        """A task that is woken here asks the driving thread, which first ends its own watch over this batch."""
         for event in events:
             if type(event) is ev.NodeReported and not self.lifetime.ready.is_set():
                 self._go_on()

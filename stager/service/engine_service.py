@@ -1,5 +1,5 @@
-"""What an engine that runs its jobs itself may ask: call a job, wait until it is staged, say how its task ended, end its run, ask where a
-file is.
+"""The requests of an engine that runs its jobs itself: call a job, wait until it is staged, say how its task ended, end its run, ask where
+a file is.
 
 May know: its calls, the run service. One rule: an answer comes after the journal, or the attempt's directory, holds what was said; and
 the same question again is the same question.

@@ -1,4 +1,4 @@
-"""What somebody waits for who follows a run: its next step, its end, a final that is durable.
+"""The waits of those who follow a run: for its next step, its end, a final that is durable.
 
 May know: the counters, the archive. One rule: whoever waits is woken by what happens, and asks again no more often than that.
 """

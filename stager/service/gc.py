@@ -1,4 +1,4 @@
-"""What finished runs left behind: logs, journal rows, cached replicas.
+"""Garbage collection of what finished runs left behind: logs, journal rows, cached replicas.
 
 May know: the Machine's state (read only), the node. One rule: nothing an unfinished run could want, nothing that is not durable, nothing
 at an origin.
@@ -28,7 +28,7 @@ Replica = tuple[str, str, int]
 
 
 class NodeReplicas:
-    """What the node holds, and the scheduler may delete beside the Machine. `epoch`: of the scheduler that asks."""
+    """The replicas of the node that the scheduler may delete beside the Machine. `epoch`: of the scheduler that asks."""
 
     def __init__(self, link: NodeLink, epoch: int) -> None:
         self.link, self.epoch = link, epoch

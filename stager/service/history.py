@@ -1,5 +1,5 @@
-"""What a run did, from the journal: attempts and transfers in time, where its time went, bytes held, and what a cache that knows the
-future would have hit.
+"""The history of a run, from the journal: attempts and transfers in time, where its time went, bytes held, and the hits of a cache that
+knows the future.
 
 May know: events and commands. One rule: it only retells what is recorded; times count from the run's submit.
 """
@@ -185,7 +185,7 @@ class Past:
             self.occupancy.append((at - self.submitted_at, self.held_bytes))
 
     def find(self, files: set[str]) -> None:
-        """What of them is there is put before its rivals, as something that was made."""
+        """Puts those of these files that are there before its rivals, as something that was made."""
         found = [(file, self.there.pop(file)) for file in sorted(files & self.there.keys())]
         if found:
             self.trace += found

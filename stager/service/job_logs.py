@@ -1,4 +1,4 @@
-"""What jobs printed: the end of it, or what came since. One rule: a file of the state directory is read on a thread, never all of it."""
+"""The output of jobs: the end of it, or what came since. One rule: a file of the state directory is read on a thread, never all of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STREAMS = {"out": "stdout", "err": "stderr"}
 
 @dataclass(frozen=True, slots=True)
 class LogChoice:
-    """Which of what a job printed. `attempt` and `stream` empty: each. `after`: the first so many bytes are known; None: the end."""
+    """The choice of a job's output. `attempt` and `stream` empty: each. `after`: the first so many bytes are known; None: the end."""
 
     tail_bytes: int
     attempt: str = ""

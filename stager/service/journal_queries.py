@@ -1,4 +1,4 @@
-"""What only the journal tells of a run: the timeline of a file or a job, and what the run did in time.
+"""The answers that only the journal has about a run: the timeline of a file or a job, and what the run did in time.
 
 May know: the journal's batches. One rule: the journal is read on a thread of its own; for timelines, which take all of it, by one reader
 at a time.

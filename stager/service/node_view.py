@@ -1,4 +1,6 @@
-"""What the node and the executor say right now, for views. One rule: telemetry: late or missing answers change nothing but the picture."""
+"""The word of the node and the executor right now, for views. One rule: telemetry: late or missing answers change nothing but the
+picture.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ class NodeWatch:
         return [view]
 
     def troubles(self, run: str) -> list[Fault]:
-        """What keeps a run waiting beside its own faults."""
+        """The troubles that keep a run waiting beside its own faults."""
         faults = [self.link.problem] if self.link.problem is not None and not self.link.up else []
         parked = sum(command.run == run for command in self.executor.parked.values())
         if parked:

@@ -1,4 +1,4 @@
-"""What fills the nodes: pinned, dirty, clean, reserved. One rule: the scheduler's own state, so that what it calls free is free."""
+"""The occupancy of the nodes: pinned, dirty, clean, reserved. One rule: the scheduler's own state, so that what it calls free is free."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NodeOccupancy:
 
 
 def occupancy_of(state: State) -> dict[str, rest.Occupancy]:
-    """What is deleted, or is a part of a file in stripes, is there and clean."""
+    """A copy that is deleted, or is a part of a file in stripes, is there and clean."""
     pinned: Counter[str] = Counter()
     dirty: Counter[str] = Counter()
     for file in state.files.values():

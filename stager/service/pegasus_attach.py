@@ -107,7 +107,7 @@ class Step:
 
 
 class Records:
-    """What kickstart measured of jobs that ended well, taken into the profiles: the same record again changes nothing."""
+    """The records of kickstart about jobs that ended well, taken into the profiles: the same record again changes nothing."""
 
     def __init__(self, planned: Planned, settings: Settings, run: str) -> None:
         self.planned, self.state_dir, self.run = planned, settings.state_dir, run
@@ -141,7 +141,7 @@ class Follower:
         self.failed: dict[str, float] = {}
 
     def know(self, client: Client, run: str) -> None:
-        """What the scheduler has been told before: whoever reads a long log anew need not tell all of it again."""
+        """Learns the jobs that the scheduler has been told of before: a new reader of a long log need not tell all of it again."""
         jobs = client.run(run).jobs(state=JobState.DONE, limit=len(self.silent) + len(self.with_files))
         self.done = {view.job for view in jobs}
 

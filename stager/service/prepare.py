@@ -37,7 +37,7 @@ MOUNTS_BELOW = (Path("/mnt"), Path("/media"), Path("/run/media"))
 
 @dataclass(frozen=True, slots=True)
 class SubmitOptions:
-    """What a submit may choose. `spill`: the origin where intermediates may go when space is short."""
+    """The options of a submit. `spill`: the origin where intermediates may go when space is short."""
 
     spill: str | None = None
     ignore_profiles: bool = False
@@ -63,7 +63,7 @@ def plan_as_asked(workflow: Workflow, settings: Settings, profiles: Profiles, op
 
 
 def reader_options(found: WorkflowFormat, output_origin: str | None, here: Path) -> dict[str, Origin]:
-    """What the reader is told besides the file. Relative paths in it are below `here`."""
+    """The options of the reader besides the file. Relative paths in it are below `here`."""
     if output_origin is None:
         return {}
     if found is not WorkflowFormat.PEGASUS:
@@ -168,7 +168,7 @@ def new_directories(workflow: Workflow) -> dict[str, Path]:
 
 
 def unmounted() -> list[Path]:
-    """What this machine's table of disks names and nothing is mounted on."""
+    """The mount points in this machine's table of disks on which nothing is mounted."""
     try:
         lines = Path("/etc/fstab").read_text(errors="replace").split("\n")
     except OSError:

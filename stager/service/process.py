@@ -67,7 +67,7 @@ class Server(uvicorn.Server):
 
 
 class ProtocolWithTimeouts(H11Protocol):
-    """Who connects and does not ask is not waited for, nor who begins to ask and does not go on, first or later. Where there are too many
+    """Closes a connection on which no request comes, or on which one begins and does not go on, first or later. Where there are too many
     whom nobody knows, the one that came first makes room for the next: a tenant is one of them until its first request is there.
     """
 

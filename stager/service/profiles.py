@@ -28,7 +28,9 @@ IMPORT_WAITS_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class TakenIn:
-    """What one file gave: samples in it, those of them that were not there yet and are kept, and what of the file was not taken."""
+    """The yield of one file: samples in it, those of them that were not there yet and are kept, and the parts of the file that were not
+    taken.
+    """
 
     source: str
     samples: int

@@ -1,4 +1,4 @@
-"""What may be asked about one run and its parts, for whichever API asks: its definition, summary, ledger, jobs.
+"""The questions about one run and its parts, for whichever API asks: its definition, summary, ledger, jobs.
 
 May know: the Machine's state (read only), the run records, views. One rule: asking changes nothing; an answer is of one moment between two
 batches.
@@ -51,7 +51,7 @@ class RunQueries:
         return await self.inquiry.ask(read)
 
     async def needs(self, run: str) -> wire.RunNeeds:
-        """What a resume has to bring."""
+        """The origins and variables that a resume has to bring."""
 
         def read() -> wire.RunNeeds:
             workflow = self.runs.known(run).workflow
@@ -87,7 +87,7 @@ class RunQueries:
 
 @dataclass(frozen=True, slots=True)
 class JobChoice:
-    """Which jobs of a run: all that are not excluded. `text`: in the name or the type, whatever its case."""
+    """The jobs of a run that are not excluded. `text`: in the name or the type, whatever its case."""
 
     state: str | None = None
     job_type: str | None = None

@@ -1,4 +1,4 @@
-"""What a start finds: the Machine as it was when the last scheduler ended, from the journal.
+"""The state that a start finds: the Machine as it was when the last scheduler ended, from the journal.
 
 May know: the stores. One rule: a journal that tells only of what is over is not replayed for ever.
 """

@@ -1,4 +1,4 @@
-"""What clients may ask for about runs, checked before it becomes an event: submit, resume, drain, stop, cancel.
+"""The requests of clients about runs, checked before they become events: submit, resume, drain, stop, cancel.
 
 May know: the Machine's state (read only), the run records. One rule: on the driving thread, between two batches, so that two clients
 cannot both be right.
@@ -34,7 +34,7 @@ OVER = (RunOutcome.SUCCEEDED, RunOutcome.CANCELLED)
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who submits. A tenant's ids of submits are its own."""
+    """The sender of a submit. A tenant's ids of submits are its own."""
 
     tenant: str = ""
     request_digest: str = ""
@@ -92,7 +92,7 @@ class RunService:
         return run
 
     def earlier(self, submit_id: str, sender: Sender) -> RunRecord | None:
-        """What the same sender submitted under this id before. Raises Refused if that was another request."""
+        """The run that the same sender submitted under this id before. Raises Refused if that was another request."""
         found = self.records.by_submit_id(sender.submit_id(submit_id))
         if found is not None and found.request_digest != sender.request_digest:
             text = f"the idempotency key {submit_id!r} was used for another request, which made the run {found.run}"
@@ -156,7 +156,7 @@ class RunService:
                 raise Refused(f"{text}{more}; {advice}", code="destination_shared", subject=other if theirs_too else mine[own])
 
     def resume(self, run: str, request: wire.ResumeRequest, on_durable: Callable[[], None]) -> list[str]:
-        """What differs from now on, where the request brings another definition of a run that has ended."""
+        """The differences from now on, where the request brings another definition of a run that has ended."""
         entry = self.runs.known(run)
         if entry.outcome is RunOutcome.SUCCEEDED:
             # After a crash a run goes on by itself, so it may have ended before anybody asked for it.
@@ -205,7 +205,7 @@ class RunService:
 
 
 def check_whole(workflow: Workflow, plan: Plan) -> None:
-    """What a reader and the planner guarantee, checked again at the door: the Machine takes it for granted. Raises InvalidInput."""
+    """The guarantees of a reader and the planner, checked again at the door: the Machine takes them for granted. Raises InvalidInput."""
     try:
         graph = graph_of(workflow)
     except (CycleFound, ValueError, KeyError) as problem:

@@ -29,7 +29,7 @@ from stager.tasks import Tasks
 
 @dataclass(frozen=True, slots=True)
 class RunServices:
-    """What both APIs offer of runs."""
+    """The services of both APIs that are about runs."""
 
     commands: RunCommands
     lists: RunLists
@@ -44,7 +44,7 @@ class RunServices:
 
 @dataclass(frozen=True, slots=True)
 class OwnerServices:
-    """What the socket API alone offers."""
+    """The services of the socket API alone."""
 
     health: Health
     sandboxes: Sandboxes

@@ -158,7 +158,7 @@ def read_settings(
     keep_failed_bytes: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """What is given wins. Raises InvalidInput that names the variable or the key."""
+    """A value that is given wins. Raises InvalidInput that names the variable or the key."""
     env = os.environ if environ is None else environ
     config = read_config(env)
     place = chosen_state_dir(state_dir, env, config)

@@ -63,7 +63,7 @@ class StateDir:
 
     @property
     def storage_key(self) -> Path:
-        """What the keys of the I/O node's S3 endpoint are issued by."""
+        """The secret by which keys of the I/O node's S3 endpoint are issued."""
         return self.root / "storage-key.json"
 
     @property
@@ -80,8 +80,8 @@ class StateDir:
         return self.root / "node.log"
 
     def lock_file(self) -> tuple[int, int] | None:
-        """Which file the lock is; None where there is none. One that was made anew in its place is another. Raises OSError where nobody
-        can tell.
+        """The identity of the lock file; None where there is none. One that was made anew in its place is another. Raises OSError where
+        nobody can tell.
         """
         try:
             found = self.lock.stat()

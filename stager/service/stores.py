@@ -1,4 +1,4 @@
-"""What one state directory keeps: the journal, the records of runs, the profiles. One rule: this process alone writes there."""
+"""The stores of one state directory: the journal, the records of runs, the profiles. One rule: this process alone writes there."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Read:
 
 
 class Rights:
-    """What a tenant may do now, as its administrator says. On worker threads: names of hosts are looked up."""
+    """The rights of a tenant now, as its administrator says. On worker threads: names of hosts are looked up."""
 
     def __init__(self, tenancy: Tenancy) -> None:
         self.tenancy = tenancy
@@ -72,7 +72,7 @@ class Rights:
             raise Denied(f"{text}; ask its administrator for native_jobs", code="native_jobs", subject=tenant)
 
     def resumption(self, body: bytes, workflow: Workflow, tenant: str) -> wire.Credentials:
-        """What the tenant may do is asked again: it may have been taken back meanwhile."""
+        """Asks again for the rights of the tenant: they may have been taken back meanwhile."""
         wanted = understood(body or b"{}", rest.Resumption)
         if not workflow.engine:
             self.require_native_jobs(tenant)
@@ -161,7 +161,7 @@ class Submissions(Rights):
 
     @contextmanager
     def read(self, upload: rest.WorkflowText, tenant: str) -> Iterator[Read]:
-        """What is raised inside tells nothing of where it lay."""
+        """An error that is raised inside tells nothing of where the file lay."""
         access_policy = self.tenancy.access_policy(tenant)
         access = TenantAccess(access_policy, IonodeOriginAccess(self.settings.environ))
         if upload.file_name in upload.files:

@@ -1,5 +1,5 @@
-"""What is written down of a run when it ends: its summary, and the ledger of its finals. One rule: on the driving thread, from the state
-as it is then.
+"""The record that is written of a run when it ends: its summary, and the ledger of its finals. One rule: on the driving thread, from the
+state as it is then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Summaries:
         self.runs, self.records, self.counters = runs, records, counters
 
     def settle(self) -> None:
-        """What a crash left between the journal and the records."""
+        """Completes the records that a crash left behind the journal."""
         state = self.runs.state
         for record in self.records.all():
             run = state.runs.get(record.run)

@@ -1,4 +1,4 @@
-"""What the executors must know of the scheduler they live in. One rule: they ask; what they tell goes into the inbox."""
+"""The facts about their scheduler that the executors need. One rule: they ask; what they tell goes into the inbox."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stager.service.known_runs import KnownRuns
 
 
 class DiskPromises:
-    """What the node may still take of the disk of the state directory. `storage_bytes`: of that for objects."""
+    """The bytes that the node may still take of the disk of the state directory. `storage_bytes`: of that for objects."""
 
     def __init__(self, inquiry: Inquiry, runs: KnownRuns, storage_bytes: int) -> None:
         self.inquiry, self.runs, self.storage_bytes = inquiry, runs, storage_bytes

@@ -1,4 +1,4 @@
-"""Who the tenants are now, whose runs are whose, and whose word counts for the origins of a run.
+"""The tenants of now, the owner of each run, and whose word counts for the origins of a run.
 
 May know: tenants.toml through the reader that it is given, the run records. One rule: a file that is wrong, or that others could have
 written, gives nobody anything; after a restart the runs of tenants wait until it is mended and they are resumed.
@@ -86,7 +86,7 @@ def stamp_of(path: Path) -> object:
 
 
 def check_roots(tenant: Tenant, state_dir: Path) -> None:
-    """Whoever could write there would be the service."""
+    """A tenant that could write there would be the service."""
     own = os.path.realpath(state_dir)
     for root in tenant.file_roots:
         real = os.path.realpath(root)

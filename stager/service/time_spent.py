@@ -130,7 +130,7 @@ def add(sums: dict[tuple[str, str], float], cause: str, about: str, seconds: flo
 
 
 class Words:
-    """What was longest beyond its estimate, in one sentence: by how much, on what, and what helps where that is known."""
+    """The longest time beyond its estimate, in one sentence: by how much, on what, and what helps where that is known."""
 
     def __init__(self, workflow: Workflow, plan: Plan, history: wire.RunHistory, share: Share, more_s: float) -> None:
         self.workflow, self.plan, self.history, self.share = workflow, plan, history, share
@@ -244,7 +244,7 @@ TOLD: dict[str, Callable[[Words], str]] = {
 
 
 def later(basis: Basis) -> str:
-    """What has a number mended that was wrong."""
+    """The advice that mends a number that was wrong."""
     return "correct what is declared" if basis is Basis.DECLARED else "later plans take what was measured"
 
 

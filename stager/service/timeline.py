@@ -1,4 +1,4 @@
-"""What happened, in words: progress events for those who follow a run, and the timeline of one file or job.
+"""The timeline in words: progress events for those who follow a run, and the timeline of one file or job.
 
 May know: events, commands, the journal. One rule: it only retells what is recorded.
 """

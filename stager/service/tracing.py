@@ -146,8 +146,8 @@ def why_unknown(trace: Trace, path: str, parts: Sequence[FileTrace], executed: b
 
 
 def trace_sample(measured: Sample, store: str, job_type: str, files: Sequence[TracedFile]) -> Sample:
-    """What the traced attempt adds to its type: sizes, and what was touched of its inputs. Not its times, memory and counters: those are
-    of the tracer too.
+    """The part of the traced attempt's sample that counts for its type: sizes, and the bytes that it touched of its inputs. Not its times,
+    memory and counters: those are of the tracer too.
     """
     by_pattern: dict[str, list[TracedFile]] = {}
     for file in files:

@@ -1,4 +1,4 @@
-"""What the Machine's state looks like from outside: the bodies of the socket API.
+"""The Machine's state as it is seen from outside: the bodies of the socket API.
 
 May know: the Machine's state (read only), the counters, wire. One rule: on the driving thread, between two batches; nothing here changes
 anything.
@@ -95,7 +95,9 @@ def is_durable(file: FileEntry) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RunSums:
-    """What takes a walk over all jobs and files of a run. `work_s`: predicted computing, of all jobs and of those that have not ended."""
+    """The sums that take a walk over all jobs and files of a run. `work_s`: predicted computing, of all jobs and of those that have not
+    ended.
+    """
 
     jobs: dict[str, int]
     finals_total: int
@@ -179,7 +181,7 @@ def missing_bytes(state: State, run: RunEntry) -> int:
 
 
 def eta_s(run: RunEntry, now: float, moved: Moved, sums: RunSums, bytes_total: int) -> float | None:
-    """What is left as a share of all work predicted, at the pace so far. None before there is a pace."""
+    """The work that is left as a share of all work predicted, at the pace so far. None before there is a pace."""
     if run.state is RunState.FINISHED:
         return None
     bytes_left = max(0, bytes_total - moved.fetched_bytes - moved.uploaded_bytes)
@@ -320,6 +322,6 @@ def run_summary(state: State, run: RunEntry, counters: Counters) -> wire.RunSumm
 
 
 def hit_rate_of(run: RunEntry) -> float | None:
-    """What is read directly is a miss for each of its readers."""
+    """An input that is read directly is a miss for each of its readers."""
     handed = run.read_bytes + run.direct_bytes
     return max(0.0, 1 - (run.fetched_bytes + run.direct_bytes) / handed) if handed else None

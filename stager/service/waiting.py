@@ -1,4 +1,4 @@
-"""What a run's transfers wait for: those that failed and are tried again, by origin and reason.
+"""The transfers for which a run waits: those that failed and are tried again, by origin and reason.
 
 May know: the Machine's state (read only), wire. One rule: it walks what is being retried, never all files.
 """
@@ -79,7 +79,7 @@ def silence_of(run: RunEntry, now: float) -> Iterator[wire.WaitingView]:
 
 
 def retried(state: State, run: RunEntry) -> Iterator[tuple[Retries, bool]]:
-    """What has been given up, is no longer wanted or another run's has no next try in this one."""
+    """A transfer that has been given up, is no longer wanted or is another run's has no next try in this one."""
     if run.state is RunState.FINISHED:
         return
     for file_id, upload in state.retrying:

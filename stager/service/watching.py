@@ -1,4 +1,4 @@
-"""What may be pulled from under a running scheduler: its state directory, and the wall clock of its machine.
+"""The watch over things that may be pulled from under a running scheduler: its state directory, and the wall clock of its machine.
 
 One rule: it checks and tells; a state directory that is gone ends the scheduler, since nothing that it would still do could be kept.
 """

@@ -1,4 +1,4 @@
-"""What happened to files in a simulated run, as steps that other caches can be put through.
+"""The accesses to files in a simulated run, as steps that other caches can be put through.
 
 May know: the Machine's state, its events and commands. One rule: it is told what happened after it happened, and changes nothing.
 

@@ -48,7 +48,7 @@ def whole_content(parts: list[Replica]) -> str | None:
 
 
 def way_between(source: SimNode, node: SimNode) -> tuple[str, ...]:
-    """What a node has of its own passes its disk once."""
+    """A part that the node has itself passes its disk once."""
     if source is node:
         return (f"disk:{node.id}",)
     return (f"disk:{source.id}", f"out:{source.id}", f"in:{node.id}", f"disk:{node.id}")

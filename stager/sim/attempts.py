@@ -31,8 +31,8 @@ LEASE_LINGERS_S = 0.5
 
 @dataclass(slots=True)
 class Expected:
-    """What the executor knows of a run: its jobs, the ids of their files, the sizes of those and the computing times to expect, each with
-    its spread; what is read directly; by origin, whether what is written there comes back to be verified.
+    """The executor's knowledge of a run: its jobs, the ids of their files, the sizes of those and the computing times to expect, each with
+    its spread; the inputs that are read directly; by origin, whether a file that is written there comes back to be verified.
     """
 
     workflow: Workflow
@@ -275,7 +275,7 @@ class Executor:
             self._computed(trying)
 
     def still_waiting(self) -> list[ev.AttemptWaits]:
-        """What an executor says again to a scheduler that has come back."""
+        """The events that an executor sends again to a scheduler that has come back."""
         waiting = [trying for trying in self.open.values() if trying.state == "waiting"]
         return [ev.AttemptWaits(at=self._clock.now, attempt=trying.command.attempt, needed_bytes=trying.made_bytes) for trying in waiting]
 

@@ -1,4 +1,4 @@
-"""What a job reads directly at an origin in the virtual world: over the link that all share, at the pace that one reader gets.
+"""The direct reads of a job at an origin in the virtual world: over the link that all share, at the pace that one reader gets.
 
 May know: links, origins. One rule: the origin is asked before and after; what it would not give as planned is a fault of the attempt.
 """

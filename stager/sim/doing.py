@@ -1,5 +1,5 @@
-"""What each command does to the virtual world. One rule: doing a command twice is doing it once; commands that only record a decision do
-nothing.
+"""The effect of each command on the virtual world. One rule: doing a command twice is doing it once; commands that only record a decision
+do nothing.
 """
 
 from __future__ import annotations

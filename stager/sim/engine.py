@@ -71,7 +71,7 @@ class SimEngine:
     # What it is told
 
     def heard(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
-        """What the journal holds is what it is answered when it asks, also by a scheduler that died meanwhile."""
+        """The engine is answered by the journal when it asks, also by a scheduler that died meanwhile."""
         ended = {command.call for command in commands if type(command) is cmd.EndCall and command.run == self.run}
         for event in events:
             if getattr(event, "run", "") != self.run:
@@ -202,7 +202,7 @@ class SimEngine:
             self._soon()
 
     def _refused(self, task: Task, command: cmd.EndCall) -> None:
-        """What it is told to clear it clears. A task that has used up its tries is given up."""
+        """Clears the tasks that it is told to clear. A task that has used up its tries is given up."""
         self.refused[command.fault.code] = self.refused.get(command.fault.code, 0) + 1
         if task.state != "called" or task.call != command.call:
             return

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: a value drawn from a seed before the run begins.
+"""The faults of a run, and their times: a value drawn from a seed before the run begins.
 
 May know: draws. One rule: after `until_s` nothing goes wrong any more, so that a run that does not end then is the Machine's fault.
 """

@@ -50,7 +50,7 @@ def made_content(job: Job, lfn: str, inputs: list[str], attempt: str = "") -> st
 
 
 def expected_contents(workflow: Workflow, graph: Graph) -> dict[str, str]:
-    """What each file of a run has to be, if all its jobs make the same each time."""
+    """The content that each file of a run has to have, if all its jobs make the same each time."""
     contents: dict[str, str] = {}
     for lfn, file in workflow.files.items():
         if file.is_external:

@@ -80,7 +80,7 @@ class Lane:
     bytes_per_s: dict[bool, float] = field(default_factory=dict)
 
     def rate(self, links: Links, moving: Moving) -> float:
-        """What the narrowest of its links to the origin carries, in or out: looked up once."""
+        """The rate of the narrowest of its links to the origin, in or out: looked up once."""
         incoming = moving.is_incoming
         if incoming not in self.bytes_per_s:
             self.bytes_per_s[incoming] = min(links.bytes_per_s.get(link, inf) for link in way_of(moving)[:LINES])

@@ -248,7 +248,9 @@ class SimWorld:
             checker.after(self)
 
     def _record(self, events: Sequence[Any], commands: Sequence[Any]) -> None:
-        """What a scheduler that died finds again: the journal, and in it the attempts that were begun and of whose end it has not heard."""
+        """Keeps the things that a scheduler that died finds again: the journal, and in it the attempts that were begun and of whose end it
+        has not heard.
+        """
         self.journal.append((tuple(events), tuple(commands)))
         for event in events:
             if type(event) is ev.AttemptEnded:
@@ -411,7 +413,9 @@ def give_up_what_had_not_begun(world: SimWorld) -> None:
 
 
 def enter(world: SimWorld, run: str, workflow: Workflow, plan: Plan, truth: Plan, mended: bool = False) -> None:
-    """What is at its origins (what was there before stays, unless it was `mended`), and what its jobs take and make."""
+    """Puts the run's files at its origins (a file that was there before stays, unless it was `mended`), and notes what its jobs take and
+    make.
+    """
     for file in workflow.files.values():
         first = file.sources[0] if file.sources else None
         for source in file.sources:

@@ -1,4 +1,4 @@
-"""What the scheduler and its clients say to each other: the bodies of the socket API.
+"""The messages between the scheduler and its clients: the bodies of the socket API.
 
 May know: the pure packages. One rule: secrets travel in `Credentials` only, which never shows them and is never written anywhere.
 Bodies that hold whole workflows are msgspec values (100,000 jobs in well under a second); everything else is pydantic.

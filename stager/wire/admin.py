@@ -47,7 +47,7 @@ class Resumed(Body):
 
 
 class RunNeeds(Body):
-    """What a resume has to bring: the origins to resolve and the variables to pass."""
+    """The needs of a resume: the origins to resolve and the variables to pass."""
 
     run: str
     origins: list[dict[str, object]]

@@ -1,4 +1,4 @@
-"""What all other bodies are made of, and errors. One rule: what is answered may grow, and older clients read it.
+"""The base of all other bodies, and errors. One rule: what is answered may grow, and older clients read it.
 
 Bodies get their validators when they are first used, on whichever thread that is. Pydantic locks that from 2.14 on.
 """

@@ -12,7 +12,7 @@ from stager.planning.plan import Plan
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What the submitter's environment gives a run.
+    """The credentials that the submitter's environment gives a run.
 
     `origins`: the node's configuration of each origin, by its name (docs/formats/ionode-api.md). `env`: the variables named by `env_pass`.
     """

@@ -1,4 +1,4 @@
-"""What an I/O node answers and tells (docs/formats/ionode-api.md), as values.
+"""The answers and events of an I/O node (docs/formats/ionode-api.md), as values.
 
 May know: the model. One rule: a newer node may say more than is named here, and kinds of events that are not: what nobody here knows is
 left out.
@@ -29,7 +29,7 @@ class NodeError(NodeMessage, frozen=True, kw_only=True):
 
 
 class ErrorAnswer(NodeMessage, frozen=True, kw_only=True):
-    """What else is said beside the error depends on its code."""
+    """An error answer; further fields beside the error depend on its code."""
 
     error: NodeError
 
@@ -48,7 +48,7 @@ class NodeAbout(NodeMessage, frozen=True, kw_only=True):
 
 
 class HeldStripes(NodeMessage, frozen=True, kw_only=True):
-    """Which stripes of a file a replica holds, where it is not the whole."""
+    """The stripes of a file that a replica holds, where it is not the whole."""
 
     index: int
     count: int
@@ -183,7 +183,7 @@ class AskedAnswers(NodeMessage, frozen=True, kw_only=True):
 
 
 class StatEntry(NodeMessage, frozen=True, kw_only=True):
-    """What is at a path of an origin. `error`: why nothing can be said of it."""
+    """The entry at a path of an origin. `error`: why nothing can be said of it."""
 
     path: str
     token: str | None = None
@@ -205,7 +205,7 @@ class EraseAnswer(NodeMessage, frozen=True, kw_only=True):
 
 
 class OrderedMount(NodeMessage, frozen=True, kw_only=True):
-    """What the reaper binds into a sandbox."""
+    """A mount that the reaper makes in a sandbox."""
 
     source: str
     target: str

@@ -6,7 +6,7 @@ from stager.wire.body import Body, ErrorBody
 
 
 class RunSummary(Body):
-    """What a run cost, written when it finishes.
+    """The cost of a run, written when it finishes.
 
     `wall_s`: from submit to end; `interrupted_s` of it the run had ended and was not yet resumed.
     `hit_rate` (in `RunStatus`: so far): share of the bytes handed to jobs that were not fetched for this run or read directly.
@@ -110,8 +110,8 @@ class PathSpan(Body):
 
 
 class RunHistory(Body):
-    """What a run did, read from the journal. `occupancy`: bytes on all nodes together after each change, those of other runs included.
-    `path`: where its time went, from its submit to its end without a gap.
+    """The history of a run, read from the journal. `occupancy`: bytes on all nodes together after each change, those of other runs
+    included. `path`: where its time went, from its submit to its end without a gap.
 
     `belady_hit_rate` and `best_hit_rate`: of the same reads in the same order, by Belady's rule and at most; None: nothing was read.
     """

@@ -204,8 +204,8 @@ class Mount(Body):
 
 
 class Sandbox(Body):
-    """What a failed job left, over the owner's socket only. `directory` is used while `lock` is held shared. `program` enters it with
-    `mounts`. `env_pass`: what the job takes from its submitter besides. `missing`: inputs that are not on the node now.
+    """The sandbox that a failed job left, over the owner's socket only. `directory` is used while `lock` is held shared. `program` enters
+    it with `mounts`. `env_pass`: what the job takes from its submitter besides. `missing`: inputs that are not on the node now.
     """
 
     run: str
@@ -223,7 +223,7 @@ class Sandbox(Body):
 
 
 class Losses(Body):
-    """What a cancel would lose: produced bytes that are not durable."""
+    """The bytes that a cancel would lose: produced ones that are not durable."""
 
     run: str
     files: list[str]

@@ -1,4 +1,4 @@
-"""What runs on a compute node: one attempt of one job, from its inputs in the store to its outputs in the store.
+"""The worker on a compute node: one attempt of one job, from its inputs in the store to its outputs in the store.
 
 May know: stager.model, the node's calls for attempts (node_port) and the reaper's spec and result.
 One rule: whatever dies at whatever instant, `adopt` finds out what became of the attempt, and no job runs twice under one attempt id.

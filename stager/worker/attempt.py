@@ -122,7 +122,7 @@ EXIT_MEANINGS = {
 
 
 def fault_of(result: Mapping[str, Any], job_id: str, run_id: str) -> tuple[Outcome, Fault | None]:
-    """What the reaper's result means for the attempt. Its message names no path: tenants of a service read it too."""
+    """The meaning of the reaper's result for the attempt. Its message names no path: tenants of a service read it too."""
     how, message = result["outcome"], result.get("message") or ""
     if how == "exited" and result["exit_code"] == 0:
         return Outcome.OK, None

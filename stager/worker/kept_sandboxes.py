@@ -48,7 +48,7 @@ class KeptSandboxes:
         self.removing = threading.Lock()
 
     def load(self) -> None:
-        """What earlier schedulers kept."""
+        """Loads the sandboxes that earlier schedulers kept."""
         # Names of runs begin with no dot here: what is half removed holds what a job wrote.
         found = filter(None, map(kept_in, self.root.glob("[!.]*/*")))
         for entry in sorted(found, key=lambda each: each.kept_at):

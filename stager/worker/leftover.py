@@ -1,4 +1,4 @@
-"""What a job left in its sandbox instead of an output that it did not make: most often the same file under another name.
+"""The files that a job left in its sandbox instead of an output that it did not make: most often the same file under another name.
 
 May know: an attempt's spec and place. One rule: a look costs no more than a screen of names, whatever the job has left.
 """

@@ -1,4 +1,4 @@
-"""What the worker needs of the I/O node on its host (docs/formats/ionode-api.md, Attempts).
+"""The calls that the worker needs of the I/O node on its host (docs/formats/ionode-api.md, Attempts).
 
 May know: the messages of nodes. One rule: what is asked is written as on the wire.
 Errors are raised as StagerError with the node's class and code; `details` holds `needed_bytes` of `exceeds_reservation`.

@@ -40,7 +40,7 @@ class Place:
 
     @property
     def attempt(self) -> str:
-        """What `adopt` needs; written first."""
+        """The file that `adopt` needs; written first."""
         return f"{self.directory}/attempt.json"
 
     @property

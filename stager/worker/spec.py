@@ -1,4 +1,4 @@
-"""What one attempt is: the command, its files, its limits.
+"""The spec of one attempt: the command, its files, its limits.
 
 May know: the model. One rule: an AttemptSpec that exists names nothing outside its sandbox.
 """
@@ -120,7 +120,9 @@ class AttemptSpec:
         return self.reservation_id or self.attempt_id
 
     def to_json(self) -> dict[str, Any]:
-        """What is needed to finish the attempt after a crash: not the command, and never the environment, which may hold secrets."""
+        """The fields that are needed to finish the attempt after a crash: not the command, and never the environment, which may hold
+        secrets.
+        """
         return {
             "version": 1,
             "attempt_id": self.attempt_id,

@@ -39,7 +39,7 @@ Ending = AttemptResult | AttemptWaiting
 
 
 class Sight(StrEnum):
-    """What can be seen of an attempt from its directory alone."""
+    """The state of an attempt as its directory alone shows it."""
 
     LIVING = "living"
     FINISHED = "finished"
@@ -186,7 +186,7 @@ class Worker:
         return logs
 
     async def _judge(self, spec: AttemptSpec, place: Place, started: Reaper, code: int) -> Ending:
-        """What the reaper's own exit says; its result says the rest."""
+        """Judges by the reaper's own exit code; its result says the rest."""
         if code == reaper.EXIT_TAKEN:
             return await self.adopt(spec.attempt_id)
         result = read_json(place.result)

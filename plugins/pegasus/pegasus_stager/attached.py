@@ -54,7 +54,7 @@ class Attached:
         self.wanted: list[str] = []
 
     def begin(self, entries: Sequence[ListEntry], report: Report, checksum: Checksum) -> list[ListEntry]:
-        """What is left to do of the list. Entries whose file stager has here get that as their first source."""
+        """The entries of the list that are left to do. Entries whose file stager has here get that as their first source."""
         transfers = [entry for entry in entries if isinstance(entry, Transfer) and entry.lfn]
         if not transfers:
             return list(entries)
@@ -97,7 +97,7 @@ class Attached:
             self.tell_failed("its files are transferred as without stager")
 
     def tell_failed(self, message: str) -> None:
-        """What it was given is given back. Where that cannot be said, the next try takes its place."""
+        """Gives back the call's inputs. Where that cannot be said, the next try takes its place."""
         try:
             self.scheduler.post("/calls/fail", job=self.job, call=self.call, message=message)
         except (Unasked, Declined) as problem:
@@ -203,7 +203,7 @@ class Attached:
         return {"job": self.job, "call": self.call}
 
     def word(self) -> dict[str, Any]:
-        """What attach has left. Only a file that nobody else can write is believed: it says whom to give files to."""
+        """The word that attach has left. Only a file that nobody else can write is believed: it says whom to give files to."""
         seen = os.stat(self.place)
         if seen.st_uid != os.geteuid():
             raise Left(f"{self.place} belongs to another user; whose jobs these are must attach")

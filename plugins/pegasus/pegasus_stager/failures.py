@@ -1,4 +1,4 @@
-"""What goes wrong with a list, or with one entry of it.
+"""Errors of a list, or of one entry of it.
 
 May know: errno. One rule: a message says what happened to which file and what to do; a failure says whether waiting can mend it.
 """

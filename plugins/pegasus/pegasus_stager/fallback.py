@@ -21,7 +21,7 @@ ADVICE = f"put {NAME} on PATH, or set PEGASUS_HOME, or set {VARIABLE} to its ful
 
 
 def found(settings: TransferSettings) -> str | None:
-    """What the user named; else Pegasus's own place; else PATH. An empty PEGASUS_TRANSFER_FALLBACK means there is none."""
+    """The program that the user named; else Pegasus's own place; else PATH. An empty PEGASUS_TRANSFER_FALLBACK means there is none."""
     environ = settings.environ
     if VARIABLE in environ:
         named = environ[VARIABLE]

@@ -29,7 +29,7 @@ def sha256_of(path: str) -> str:
 
 
 def kickstart_block(lfn: str, path: str, known_sha256: str = "") -> str:
-    """What `pegasus-integrity --generate-fullstat-yaml` writes."""
+    """The output of `pegasus-integrity --generate-fullstat-yaml`."""
     began = time.time()
     sha256 = known_sha256 or sha256_of(path)
     took_s = time.time() - began

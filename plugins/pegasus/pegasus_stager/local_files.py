@@ -234,7 +234,7 @@ def make_directory(path: str) -> None:
 
 
 def remove(path: str, recursive: bool) -> None:
-    """What is not there is removed already. A link is removed itself, whatever it leads to."""
+    """A file that is missing counts as removed. A link is removed itself, whatever it leads to."""
     bare = path.rstrip("/")
     if os.path.basename(bare) in ("", ".", ".."):
         raise Failed(f"{path!r} is not removed: it names the root, or a directory by . or ..; name what is to go", lasting=True)

@@ -1,4 +1,4 @@
-"""What stager-transfer says: lines on stderr in the form of pegasus-transfer, which users and pegasus-analyzer know.
+"""The messages of stager-transfer: lines on stderr in the form of pegasus-transfer, which users and pegasus-analyzer know.
 
 May know: the time. One rule: one line at a time, whole, whichever thread says it; passwords in URLs are left out, and what cannot be said
 (a full disk under the .err of the job) stops nothing.

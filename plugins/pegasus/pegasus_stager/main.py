@@ -115,7 +115,9 @@ def given(file: str | None) -> str:
 
 
 def shared_out(entries: list[ListEntry], ways: Ways, log: Log) -> tuple[list[ListEntry], list[ListEntry], str]:
-    """What is done here, what pegasus-transfer is called for, and its path. Without it the sources that are served here must do."""
+    """The entries that are done here, those for which pegasus-transfer is called, and its path. Without it the sources that are served here
+    must do.
+    """
     for entry in entries:
         if isinstance(entry, Transfer) and entry.sources[0].held:
             keep_served(entry, ways)

@@ -1,4 +1,4 @@
-"""Which files of other machines are served here, and how they are reached: what `stager-ionode transfer` must be told of their origin.
+"""The files of other machines that are served here, and the way to them: the origins that `stager-ionode transfer` must be told.
 
 May know: URLs of Pegasus, where Pegasus keeps keys, `ssh -G`. One rule: keys of hosts and certificates are always checked, and what is set
 up in a way that is not understood here is left to pegasus-transfer.
@@ -72,7 +72,7 @@ class Origins:
         return not found or parser.has_section(f"{url.protocol}://{url.host}") or parser.has_section(url.host)
 
     def ssh(self, url: Url) -> dict[str, object]:
-        """What OpenSSH itself would use for this host."""
+        """The settings that OpenSSH itself would use for this host."""
         user, _, place = url.host.rpartition("@")
         host, _, port = place.partition(":")
         said = self.ssh_settings(host, port, user.partition(":")[0])

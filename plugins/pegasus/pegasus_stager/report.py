@@ -1,4 +1,4 @@
-"""What was tried and how it went: for monitord, for kickstart, and for people.
+"""A report of each try and how it went: for monitord, for kickstart, and for people.
 
 May know: the forms that Pegasus reads. One rule: an attempt is told whether it went well or not, and no other report is written over.
 """

@@ -18,7 +18,7 @@ ATTACHED = "stager-attached.json"
 
 
 class TransferSettings:
-    """What the environment says. A wrong value is an error before anything is moved."""
+    """The settings that the environment gives. A wrong value is an error before anything is moved."""
 
     __slots__ = ("attached", "called", "environ", "error_percent", "integrity_file", "leaves", "multipart_dir", "threads")
 

@@ -28,7 +28,9 @@ SAID_BYTES = 2000
 
 
 def found(environ: Mapping[str, str]) -> str | None:
-    """What the user named; else beside this Python, where `pip install stager` puts it; else PATH. An empty STAGER_IONODE: none."""
+    """The program that the user named; else one beside this Python, where `pip install stager` puts it; else PATH. An empty STAGER_IONODE:
+    none.
+    """
     if VARIABLE in environ:
         return environ[VARIABLE] or None
     places = [os.path.dirname(sys.executable), *environ.get("PATH", os.defpath).split(os.pathsep)]
@@ -84,7 +86,7 @@ class TransferAgent:
         return done if isinstance(done, dict) else {}
 
     def started(self) -> IO[bytes]:
-        """What it reads."""
+        """The stream that the program reads."""
         if self.ended:
             raise Failed(f"{self.program} has ended before its time")
         if self.process is None:

@@ -1,4 +1,4 @@
-"""Which entries of a list are done here, and by which way.
+"""The way by which each entry of a list is done, and which of them are done here.
 
 May know: protocols, and what must be there for each. One rule: what is not served has a reason that can be told.
 """

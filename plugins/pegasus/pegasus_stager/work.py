@@ -23,7 +23,7 @@ DAMAGE = b"Here be dragons! Eh, I mean pegai!"
 
 
 class Worker:
-    """What all threads share. `symlink`: files are linked instead of copied (-s)."""
+    """Does the entries of a list; all threads share it. `symlink`: files are linked instead of copied (-s)."""
 
     def __init__(self, settings: TransferSettings, ways: Ways, symlink: bool, report: Report, log: Log) -> None:
         self.settings, self.ways, self.symlink, self.report, self.log = settings, ways, symlink, report, log
@@ -105,7 +105,7 @@ class Worker:
         return sha256
 
     def fetched(self, entry: Transfer, source: Url) -> str:
-        """What is here is checked here: nothing is said of it."""
+        """Checks a file that is here already, and tells nothing of it."""
         local_files.parent_made(entry.destination.path)
         told: dict[str, object] = {}
 

@@ -1,6 +1,4 @@
-"""What a run did in time, what it has cost, and the timeline of its files and jobs. One rule: all are worked out of the journal, and only
-so often.
-"""
+"""A run in time, its cost, and the timeline of its files and jobs. One rule: all are worked out of the journal, and only so often."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def accounts_router(own: Own, accounts: Accounts, journal: JournalQueries, tenan
 
     @router.get("/runs/{run}/cost", response_model=rest.RunCost, responses=TAGGED)
     async def cost(request: Request, run: str, caller: Reader) -> Response:
-        """What it has cost so far, by the packaged prices."""
+        """Its cost so far, by the packaged prices."""
         await own(run, caller)
         return tagged(request, await accounts.cost(run))
 

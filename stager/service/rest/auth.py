@@ -153,7 +153,7 @@ async def on_body_refused(request: Request, problem: Exception) -> Response:
 
 
 class Bodies:
-    """What lies in memory of bodies until their handlers have ended. Each may be large, and many come at a time."""
+    """The bytes of bodies in memory until their handlers have ended. Each may be large, and many come at a time."""
 
     def __init__(self, size_max: int) -> None:
         self.size_max = size_max

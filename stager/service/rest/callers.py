@@ -1,4 +1,4 @@
-"""Who calls: a tenant by its token, and what that token may do. One rule: the runs of others are not there (404), whatever was asked."""
+"""The caller: a tenant by its token, and the rights of that token. One rule: the runs of others are not there (404), whatever was asked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Caller:
 
     @property
     def only(self) -> str | None:
-        """Whose runs it sees; None: all."""
+        """The tenant whose runs it sees; None: all."""
         return None if self.scope is Scope.ADMIN else self.tenant
 
     def sees(self, tenant: str) -> bool:

@@ -95,7 +95,7 @@ def calls_router(own: Own, engine_service: EngineService, lifetime: Lifetime, wa
 
     @router.get("/runs/{run}/jobs/{job:path}/calls/{call}")
     async def staged(run: str, job: str, call: Call, caller: Submitter, wait_s: WaitS = 0.0) -> wire.CallView:
-        """What became of a call; with `wait_s` as soon as it is staged or over."""
+        """The state of a call; with `wait_s` as soon as it is staged or over."""
         await own(run, caller)
         with waits.one(caller.tenant):
             return await engine_service.staged(run, job, call, wait_s)

@@ -1,4 +1,4 @@
-"""What happens in a run, as server-sent events. One rule: an event's id is its number, so who lost the line goes on where it broke; what is
+"""The events of a run, as server-sent events. One rule: an event's id is its number, so who lost the line goes on where it broke; what is
 no longer kept is told as a gap, never left out without a word.
 """
 

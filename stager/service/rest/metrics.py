@@ -74,7 +74,7 @@ class Figures:
 
 
 class Now:
-    """What was looked up for one answer, as prometheus_client wants it."""
+    """The figures for one answer, as prometheus_client wants them."""
 
     def __init__(self, families: list[Metric]) -> None:
         self.families = families

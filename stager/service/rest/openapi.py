@@ -1,4 +1,4 @@
-"""What the OpenAPI document says besides what FastAPI finds out: bodies that are read by hand, and errors as they are answered.
+"""The parts of the OpenAPI document that FastAPI does not find out: bodies that are read by hand, and errors as they are answered.
 
 One rule: the document is true; the tests call the service by it.
 """

@@ -58,7 +58,7 @@ def add_jobs(router: APIRouter, own: Own, job_queries: JobQueries, printed: JobL
         stream: Annotated[Literal["", "stdout", "stderr"], Query(description="only this one")] = "",
         after: After = None,
     ) -> wire.JobLogs:
-        """What every attempt wrote to stdout and stderr: the end of it, or what comes behind the first `after` bytes."""
+        """The stdout and stderr of every attempt: the end of it, or the bytes behind the first `after`."""
         await own(run, caller)
         found = await printed.of(run, job, LogChoice(tail_bytes, attempt, stream, after))
         return found.model_copy(update={"logs": [log.model_copy(update={"path": ""}) for log in found.logs]})

@@ -1,4 +1,6 @@
-"""What all tenants share: the nodes; and what was measured, of which each sees its own. One rule: no name of another's job or file."""
+"""The things that all tenants share: the nodes; and measurements, of which each sees its own. One rule: no name of another's job
+or file.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def places_router(occupancy: NodeOccupancy, node_view: NodeWatch, measured: Meas
 
     @router.get("/profiles", response_model=rest.ProfileList, responses=TAGGED)
     async def profiles(request: Request, caller: Reader) -> Response:
-        """What was measured of job types, by your own runs."""
+        """The measurements of job types, by your own runs."""
         return tagged(request, rest.ProfileList(profiles=await measured.of(caller.only)))
 
     return router

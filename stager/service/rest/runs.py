@@ -110,13 +110,13 @@ def queries_router(
 
     @router.get("/runs/{run}/summary")
     async def summary(run: str, caller: Reader) -> wire.RunSummary:
-        """What it came to; 409 until it has finished."""
+        """The summary of the run; 409 until it has finished."""
         await own(run, caller)
         return await queries.summary(run)
 
     @router.get("/runs/{run}/losses")
     async def losses(run: str, caller: Reader) -> wire.Losses:
-        """What a cancel would lose."""
+        """The bytes that a cancel would lose."""
         await own(run, caller)
         return await queries.losses(run)
 

@@ -22,14 +22,14 @@ def workflows_router(reading: Reading, limiter: Limiter) -> APIRouter:
 
     @router.post("/plan", response_model=rest.Planned, openapi_extra=body_of(rest.WorkflowText))
     async def plan(request: Request, caller: Reader) -> Response:
-        """What a run would do."""
+        """Plans a workflow; nothing is started."""
         body = await request.body()
         found = await limiter.run(caller.tenant, reading.plan, body, caller.tenant)
         return Response(found, media_type="application/json")
 
     @router.post("/estimate", openapi_extra=body_of(rest.EstimateQuestion))
     async def estimate(request: Request, caller: Reader) -> rest.Estimated:
-        """What a run would take and cost, with so many I/O nodes or so many."""
+        """Estimates time and cost of a workflow, with so many I/O nodes or so many."""
         body = await request.body()
         return await limiter.run(caller.tenant, reading.estimate, body, caller.tenant)
 

@@ -26,7 +26,7 @@ class InputChecker(QuietChecker):
         self.done: set[tuple[str, str]] = set()
 
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
-        """Which replicas the scheduler has been told are there."""
+        """The replicas that the scheduler has been told are there."""
         for event in events:
             if isinstance(event, ev.RunResumed) and event.workflow is not None:
                 self.expected.pop(event.run, None)

@@ -152,7 +152,7 @@ class Calls:
         return self.staged[before:]
 
     def are_read(self) -> bool:
-        """What an earlier try of this one made may have been fetched for its readers."""
+        """Whether a file of an earlier try of this task may have been fetched for its readers."""
         return self.runs is not None and self.attempt.map_index >= 0 and self.runs.is_read(self.attempt.task_id)
 
     def hand_over(self) -> None:
@@ -231,7 +231,7 @@ class Calls:
             self._not_staged(called)
 
     def _not_staged(self, called: Called) -> None:
-        """What can be had without the service is; the rest is said by name when it is asked for."""
+        """Takes the inputs that can be had without the service. The task is told the names of the others when it asks for them."""
         from stager import wire
 
         view = called.view

@@ -127,7 +127,9 @@ class TaskFiles:
             self.paths_out |= {uris[each.lfn]: Path(each.path) for each in called.view.outputs if each.lfn in uris}
 
     def _leave_old(self, staged: Iterable[Called]) -> None:
-        """What was made anew is not taken as the service had it. What it only fetched it may fetch again, by a run that looks anew."""
+        """Does not take from the service a file that was made anew without it. What it only fetched it may fetch again, by a run that looks
+        anew.
+        """
         loose, task = self._loose(), self.calls.attempt.task_id
         for called in staged:
             for uri in [uri for uri in called.of.part.files if uri in self.paths_in and loose.is_newer(uri)]:

@@ -1,4 +1,4 @@
-"""What this provider brings, as Airflow asks for it at its start. One rule: imports nothing, since every process of Airflow calls it."""
+"""The parts of this provider, as Airflow asks for them at its start. One rule: imports nothing, since every process of Airflow calls it."""
 
 from __future__ import annotations
 

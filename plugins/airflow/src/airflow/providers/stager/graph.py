@@ -1,4 +1,4 @@
-"""What a DAG says of its files, and the workflows of an engine's runs that follow from it.
+"""The files of a DAG as its tasks declare them, and the workflows of an engine's runs that follow from them.
 
 May know: nothing of Airflow, no network, no clock: facts in, text out. One rule: the same facts give the same text, in whichever process,
 for whoever comes first submits it.
@@ -98,7 +98,7 @@ class Shape:
 
 @dataclass(slots=True)
 class Uses:
-    """Who of the DAG makes and who reads one file."""
+    """The tasks of the DAG that make one file, and those that read it."""
 
     fact: FileFact
     makers: list[TaskFact] = field(default_factory=list)
@@ -143,7 +143,9 @@ def ancestors_of(dag: DagFact) -> dict[str, set[str]]:
 
 
 def above(task: str, upstream: Mapping[str, tuple[str, ...]], until: frozenset[str] = frozenset()) -> set[str]:
-    """What is upstream of a task, as far as the first ones of `until`. A DAG that is none is Airflow's to refuse; here it only must end."""
+    """The tasks upstream of a task, as far as the first ones of `until`. A DAG that is none is Airflow's to refuse; here it only
+    must end.
+    """
     seen: set[str] = set()
     todo = list(upstream[task])
     while todo:

@@ -1,4 +1,4 @@
-"""What the scheduler's process tells of DagRuns, handed to a thread of its own: begun, ended; and now and then, what was lost.
+"""News of DagRuns from the scheduler's process, handed to a thread of its own: begun, ended; and now and then, the news that was lost.
 
 May know: the runs, the service. One rule: telling takes no time and never fails; what cannot be done is logged once, and mended by the
 tasks, which submit what they do not find, and by reconciling.

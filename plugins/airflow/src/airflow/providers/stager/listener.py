@@ -1,4 +1,4 @@
-"""What Airflow tells of DagRuns and tasks, and what is done about it in each of its processes.
+"""News of DagRuns and tasks from Airflow, and the answer to them in each of its processes.
 
 May know: the outbox, the files of a try. One rule: nothing is raised into Airflow, and the scheduler is never kept waiting.
 """
@@ -54,7 +54,7 @@ class StagerListener:
 
     @hookimpl
     def on_task_instance_success(self, previous_state: Any, task_instance: Any) -> None:
-        """What it made for readers that stage is prefetched from now on."""
+        """Prefetches the files that the task made for readers that stage."""
         try:
             task = getattr(task_instance, "task", None)
             if task is not None and task.outlets and type(task_instance).__name__ == "RuntimeTaskInstance":

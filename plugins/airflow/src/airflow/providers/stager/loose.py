@@ -135,19 +135,21 @@ class Loose:
             log.warning("tasks that read %s may get an older one from the service, for nobody can be told: %s", uri, problem)
 
     def _sign(self, uri: str, url: SplitResult) -> Path | None:
-        """What is there as long as the service may have an older one. Of what tasks exchange it is the file itself; objects need none."""
+        """A path that exists as long as the service may have an older file. Of what tasks exchange it is the file itself; objects need
+        none.
+        """
         if uri in self.exchanged:
             return self._held_at(uri, url)
         return None if url.scheme == "stager" else self.fallback_dir / MARKS / self.private / hashlib.sha256(uri.encode()).hexdigest()[:32]
 
     def clear(self) -> None:
-        """What tasks of the DagRun exchanged, and the marks that they left."""
+        """Removes the files that tasks of the DagRun exchanged, and the marks that they left."""
         for kind in (RUNS, MARKS):
             shutil.rmtree(self.fallback_dir / kind / self.private, ignore_errors=True)
         self.begun()
 
     def begun(self) -> None:
-        """What lies here is needed, for however long the DagRun goes on."""
+        """Keeps the files of the DagRun, for however long it goes on."""
         with suppress(OSError):
             (self.fallback_dir / ENDED / self.private).unlink(missing_ok=True)
 
@@ -161,7 +163,7 @@ class Loose:
 
 
 def sweep(fallback_dir: Path, days: float) -> None:
-    """What is kept here of DagRuns that failed so long ago, and have not begun again."""
+    """Removes the files of DagRuns that failed so long ago, and have not begun again."""
     with suppress(OSError):
         for stamp in (fallback_dir / ENDED).iterdir() if days > 0 else ():
             if time.time() - stamp.stat().st_mtime > days * DAY_S:

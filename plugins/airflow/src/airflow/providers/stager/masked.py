@@ -1,4 +1,4 @@
-"""What users' code and Airflow say, as Airflow itself would log it: with the secrets that it knows replaced.
+"""Texts of users' code and of Airflow, as Airflow itself would log them: with the secrets that it knows replaced.
 
 May know: where Airflow keeps its masker. One rule: what cannot be masked is not told.
 """

@@ -1,4 +1,4 @@
-"""What Airflow loads into each of its processes. One rule: it serves nothing over the network."""
+"""The plugin that Airflow loads into each of its processes. One rule: it serves nothing over the network."""
 
 from __future__ import annotations
 

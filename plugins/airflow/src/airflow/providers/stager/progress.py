@@ -1,4 +1,4 @@
-"""What a task waits for, as lines for its log: at once, and then each minute.
+"""The inputs that a task waits for, as lines for its log: at once, and then each minute.
 
 May know: what a run's status holds. One rule: a line says what `stager status` knows, in the words of whoever reads the task's log.
 """
@@ -47,7 +47,7 @@ def of_run(status: wire.RunStatus) -> str:
 
 
 def of_inputs(status: wire.RunStatus, names: Mapping[str, str]) -> str:
-    """What keeps a task whose inputs are being staged. `names`: their URIs by their names in the run."""
+    """The reasons why a task still waits for its inputs. `names`: their URIs by their names in the run."""
     from stager.client import format_size
 
     moving = [

@@ -106,7 +106,7 @@ def reconcile_if_asked() -> None:
 
 
 def reconcile(found: Service) -> list[str]:
-    """What was mended, in words. Raises StagerError or RuntimeError where one of the two cannot be asked."""
+    """A line for each thing that was mended. Raises StagerError or RuntimeError where one of the two cannot be asked."""
     followed = list(followed_runs(found))
     open_calls = {each.run: found.client.engine(each.run).open_calls() for each in followed}
     airflow = Airflow(found.airflow_url, found.airflow_user, found.airflow_password)
@@ -193,7 +193,7 @@ def main(words: list[str]) -> int:
 
 
 def reconciled_once() -> str:
-    """What stood against it, in one line; empty: nothing did."""
+    """The reason why nothing was reconciled, in one line; empty: it was."""
     from airflow.sdk.exceptions import AirflowNotFoundException
 
     from stager.model.errors import StagerError

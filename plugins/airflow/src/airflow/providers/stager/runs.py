@@ -157,7 +157,7 @@ class Runs:
 
 
 def in_words(text: str, part: DagRunPart) -> str:
-    """What the service says, as whoever looks at a DAG calls things: by URIs and tasks."""
+    """A message of the service, in the names that readers of a DAG know: URIs and tasks."""
     for uri, name in sorted(part.files.items(), key=lambda each: -len(each[1])):
         text = text.replace(repr(name), uri)
     text = OF_CALL.sub(r"try \1", text)

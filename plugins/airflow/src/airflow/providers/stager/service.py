@@ -1,4 +1,4 @@
-"""Which service the tasks of this Airflow stage through, and what its configuration says of that.
+"""The service through which the tasks of this Airflow stage, and its settings in Airflow's configuration.
 
 May know: Airflow's configuration, the hook. One rule: one connection for all of an Airflow, since the scheduler and every task must mean
 the same runs.

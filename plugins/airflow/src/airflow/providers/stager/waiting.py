@@ -97,7 +97,9 @@ async def shared_client(address: ServiceAddress) -> AsyncIterator[SharedClient]:
 
 
 async def patiently(ask: Callable[[], Awaitable[T]], patience_s: float) -> T:
-    """What it answers at last. Raises the last Transient once the service has been away for so long, and other StagerErrors at once."""
+    """The answer, as soon as there is one. Raises the last Transient once the service has been away for so long, and other StagerErrors at
+    once.
+    """
     away_since: float | None = None
     pause_s = PAUSE_S
     pulse = Pulse()

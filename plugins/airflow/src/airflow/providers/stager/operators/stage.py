@@ -92,7 +92,7 @@ def telling(context: Any) -> Callable[[str, str], None]:
 
 
 def uris(assets: Collection[Any], more: Sequence[str]) -> list[str]:
-    """What no scheme of ours names is no file, and stays what it was: something that Airflow knows of."""
+    """A URI with no scheme of ours is no file, and stays what it was: something that Airflow knows of."""
     return [uri for uri in (*(fact.uri for fact in file_facts(assets)), *more) if scheme_of(uri) or uri in more]
 
 

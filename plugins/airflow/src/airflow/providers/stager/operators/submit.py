@@ -204,7 +204,7 @@ class StagerSubmitOperator(BaseOperator):
 
 
 def fail(problem: StagerError, conn_id: str) -> NoReturn:
-    """What only a person can mend is not tried again. Where our client was then tells nobody anything."""
+    """Does not try again a failure that only a person can mend. Where our client was then tells nobody anything."""
     of_connection = isinstance(problem, Denied | Transient)
     kind = AirflowFailException if isinstance(problem, InvalidInput) or problem.code in ("cancelled", "stopped") else AirflowException
     raise kind(f"{problem.message} (connection {conn_id!r})" if of_connection else problem.message) from None

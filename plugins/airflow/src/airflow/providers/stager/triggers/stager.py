@@ -1,4 +1,4 @@
-"""What waits for a service in the triggerer, so that the task holds no slot meanwhile.
+"""The trigger that waits for a service in the triggerer, so that the task holds no slot meanwhile.
 
 May know: Airflow's core, the hook, waiting.py. One rule: a trigger can be started anew at any time, anywhere, and then waits for the same.
 """
