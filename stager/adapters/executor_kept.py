@@ -35,7 +35,7 @@ class Keeper:
         try:
             await asyncio.to_thread(self.kept_sandboxes.clear)
         except OSError as problem:
-            log.warning("what is kept of failed jobs cannot be removed: %s", problem)
+            log.warning("the kept sandboxes of failed jobs cannot be removed: %s", problem)
 
     def takes(self, command: cmd.StartAttempt, ending: AttemptResult) -> bool:
         """The end of this attempt is in the journal. Whether its directory is kept now."""
@@ -60,7 +60,7 @@ class Keeper:
         try:
             await asyncio.to_thread(self.kept_sandboxes.trim, owed_bytes)
         except OSError as problem:
-            log.warning("what is kept of failed jobs cannot be looked through: %s", problem)
+            log.warning("the kept sandboxes of failed jobs cannot be read: %s", problem)
 
     def _take(self, attempt: str) -> bool:
         try:

@@ -187,7 +187,7 @@ class NodeProcess:
             else:
                 settings.store_dir.mkdir(mode=0o700, exist_ok=True)
         except FileNotFoundError as problem:
-            text = f"the directory of the I/O node's store {settings.store_dir} is gone; what it held cannot be had again"
+            text = f"the directory of the I/O node's store {settings.store_dir} is gone; its contents are lost"
             raise Refused(text, code=STATE_DIR_GONE_CODE, subject=str(settings.store_dir.parent)) from problem
         command = [settings.program, "serve", "--store", str(settings.store_dir), "--node-id", settings.node_id]
         command += ["--capacity", str(settings.capacity_bytes), "--socket", str(socket_path(settings.store_dir))]

@@ -23,6 +23,6 @@ def assumed_text(plan: Plan) -> str:
         f"the times of {jobs} job{'s' if jobs > 1 else ''}" if jobs else "",
         f"the sizes of {files} file{'s' if files > 1 else ''}" if files else "",
         f"the link{'s' if len(links) > 1 else ''} to {', '.join(links)}" if links else "",
-        "what attempts take beside their programs" if plan.overhead_basis is Basis.DEFAULT else "",
+        "the overhead of attempts beside their programs" if plan.overhead_basis is Basis.DEFAULT else "",
     ]
     return ", ".join(part for part in parts if part)

@@ -38,7 +38,7 @@ Example:
 @click.argument("instance", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--bytes-scale", default="0.01", show_default=True, help="size of every file, as a share of the recorded one")
 @click.option("--time-scale", default="0.01", show_default=True, help="time of every job, as a share of the recorded one")
-@click.option("--seed", default=1, show_default=True, help="what the content is made from")
+@click.option("--seed", default=1, show_default=True, help="the number that the content is made from")
 @click.option("--spin", is_flag=True, help="jobs compute instead of sleeping")
 @click.option(
     "--origin", "origin_url", metavar="URL", help="where inputs are made and finals go; default: a directory in the state directory"

@@ -44,9 +44,13 @@ def command() -> None:
 Example:
   stager token create --tenant alice --scope submit --expires 90d > alice.token""",
 )
-@click.option("--tenant", required=True, help="whose runs it may see and submit; tenants.toml names them")
+@click.option("--tenant", required=True, help="the tenant whose runs it may see and submit; tenants.toml names all of them")
 @click.option(
-    "--scope", type=click.Choice([scope.value for scope in Scope]), default=Scope.READ.value, show_default=True, help="what it may do"
+    "--scope",
+    type=click.Choice([scope.value for scope in Scope]),
+    default=Scope.READ.value,
+    show_default=True,
+    help="the rights of the token",
 )
 @click.option("--expires", "expires_s", type=Duration(), metavar="TIME", help="no longer good after this time, as in 90d; default: never")
 @click.option("--name", default="", help="to know it by, in `stager token list`")

@@ -22,7 +22,7 @@ NODES_MAX = 8
 BASIS_WORDS = {
     Basis.MEASURED: "measured by listing its origin",
     Basis.DECLARED: "declared in the workflow",
-    Basis.PROFILE: "what earlier runs of this job type made",
+    Basis.PROFILE: "as earlier runs of this job type made it",
     Basis.DEFAULT: "a guess, nobody said",
 }
 

@@ -33,7 +33,7 @@ from stager.planning.transport import WHOLE, Transported
 # Guesses are lowered to these, in turn, before a workflow is called too large because of them.
 GUESSES_BYTES_MAX = (GUESS_BYTES_MAX, 1024 * 1024, 4096)
 TIGHTEST_FILES_MAX = 5
-IGNORED = "made without the profiles of job types (--ignore-profiles): what earlier runs measured is left out"
+IGNORED = "made without the profiles of job types (--ignore-profiles): the plan leaves out the measurements of earlier runs"
 NOTHING: Mapping[str, Any] = {}
 HOW_TO_GIVE = "end a scheduler that runs with `stager shutdown`, then --capacity or STAGER_CAPACITY"
 

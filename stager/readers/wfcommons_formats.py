@@ -258,8 +258,8 @@ def resolve_references(reading: Reading, tasks: list[Task], meanings: dict[str, 
             if len(ids) == 1:
                 found.append(ids[0])
             else:
-                told = "which more than one task is called" if ids else "which is no task"
-                reading.note("tasks", f"task {task!r} refers to {word!r}, {told}")
+                told = "names more than one task" if ids else "is no task"
+                reading.note("tasks", f"task {task!r} refers to {word!r}, and that {told}")
         return list(dict.fromkeys(found))
 
     for task in tasks:

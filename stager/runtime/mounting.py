@@ -28,7 +28,7 @@ async def mounted(calls: NodeCalls, run: str, origin: str, path: str) -> str:
             raise error_from(Fault(fault.error_class, fault.code, fault.message, origin)) from problem
         if is_unreachable(fault) and not await answers(calls, run, origin, path):
             raise Transient(problem.message, code="origin_unreachable", subject=origin) from problem
-        text = f"{problem.message}; what was to be read directly at {origin!r} is fetched after all"
+        text = f"{problem.message}; the run fetches the inputs that it was to read directly at {origin!r}"
         raise Refused(text, code=CANNOT_MOUNT_CODE, subject=origin) from problem
     return origin_id
 

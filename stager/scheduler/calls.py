@@ -138,6 +138,6 @@ def why_over(run: RunEntry, attempt: AttemptEntry, event: ev.AttemptEnded, fault
         text = f"an input of job {attempt.job!r} was found damaged while it ran, and what it made is not taken: clear that task"
         return Fault(ErrorClass.CORRUPT, "input_damaged", text, attempt.job)
     if event.outcome is ev.Outcome.LOST:
-        text = f"what was staged for call {attempt.call!r} of job {attempt.job!r} is gone: clear that task"
+        text = f"the staged inputs of call {attempt.call!r} of job {attempt.job!r} are gone: clear that task"
         return Fault(ErrorClass.TRANSIENT, "attempt_lost", text, attempt.job)
     return fault

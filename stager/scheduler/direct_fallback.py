@@ -71,7 +71,9 @@ def direct_read_failed(decision: Decision, run: RunEntry, job: JobEntry, fault: 
         decision.emit(cmd.FailJob, fault=given_up(state, run, fault), **facts)
     else:
         not_before = decision.retry_at(job.outages, f"{run.id}/{job.id}")
-        decision.emit(cmd.RequeueJob, not_before=not_before, counts=False, why=f"what it reads directly is away: {fault.message}", **facts)
+        decision.emit(
+            cmd.RequeueJob, not_before=not_before, counts=False, why=f"the origin of a direct read is away: {fault.message}", **facts
+        )
     return True
 
 

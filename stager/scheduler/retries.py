@@ -121,8 +121,8 @@ def upload_failed(decision: Decision, file: FileEntry, transfer: TransferEntry, 
 
 def superseded(transfer: TransferEntry, fault: Fault) -> Fault:
     message = (
-        f"{fault.message.rstrip(':. ')}. What run {transfer.run} made is older and was not written over it; it is kept on {transfer.node} "
-        "while there is room. To have it there all the same, run its job again"
+        f"{fault.message.rstrip(':. ')}. The file of run {transfer.run} is older and was not written over it. It is kept on "
+        f"{transfer.node} while there is room. To have it there all the same, run its job again"
     )
     return Fault(fault.error_class, fault.code, message, fault.subject)
 

@@ -16,7 +16,7 @@ TRANSFER_FAULTS = (
     Fault(ErrorClass.TRANSIENT, "connection_lost", "the connection was lost half way; it is tried again"),
     Fault(ErrorClass.TRANSIENT, "timeout", "no byte came for too long; it is tried again"),
     Fault(ErrorClass.CORRUPT, "checksum_mismatch", "the bytes that came are not those expected; they were deleted"),
-    Fault(ErrorClass.TRANSIENT, "short_read", "the file ended early; what came was deleted"),
+    Fault(ErrorClass.TRANSIENT, "short_read", "the file ended early; the bytes that came were deleted"),
     Fault(ErrorClass.TRANSIENT, "io_error", "a disk answered with an error"),
 )
 JOB_FAULT = Fault(ErrorClass.TRANSIENT, "exit_code", "the job ended with exit code 1")

@@ -145,7 +145,7 @@ def fault_of(result: Mapping[str, Any], job_id: str, run_id: str) -> tuple[Outco
         said = message.replace("the job ", "", 1) or f"ended by signal {result.get('signal')}"
     code = {"exited": "job_failed", "timeout": "job_timeout"}.get(how, "job_signalled")
     where = f"stager logs {shlex.quote(run_id)} {shlex.quote(job_id)}"
-    return Outcome.FAILED, Fault(ErrorClass.TRANSIENT, code, f"job {job_id!r} {said}; what it said: {where}", job_id)
+    return Outcome.FAILED, Fault(ErrorClass.TRANSIENT, code, f"job {job_id!r} {said}; its output: {where}", job_id)
 
 
 def lost_fault(job_id: str) -> Fault:

@@ -247,5 +247,5 @@ def test_a_task_that_cannot_hand_over_gives_its_slot_back_in_time(lab: Sshd, url
     mortal.kill()
     for called in files.calls.staged:
         called.of.run.patience_s = 0.0
-    with pytest.raises(AirflowException, match="what one made could not be handed over.*does not answer.*the next try of this task"):
+    with pytest.raises(AirflowException, match="the files that one made could not be handed over.*does not answer.*next try of this task"):
         files.finish()

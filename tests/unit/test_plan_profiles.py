@@ -75,7 +75,7 @@ def test_a_reservation_is_known_as_well_as_the_least_known_output() -> None:
 def test_the_plan_explains_what_is_set_aside_and_what_is_probable() -> None:
     plan = planned(20 * ROWS)
     lines = explain_file(chain(20 * ROWS), graph_of(chain(20 * ROWS)), plan, embedded(LARGE), "s1.txt")
-    assert lines[0].endswith("what earlier runs of this job type made")
+    assert lines[0].endswith("as earlier runs of this job type made it")
     assert lines[1] == "that is set aside; it will probably be 40 MB, about between 36.4 MB and 44 MB"
     assert "set aside" not in explain_file(chain(20 * ROWS), graph_of(chain(20 * ROWS)), plan, embedded(LARGE), "in")[1]
 

@@ -139,7 +139,7 @@ def test_same_names_keep_their_ids_in_the_flat_format(tmp_path: Path) -> None:
     data["workflow"]["tasks"][1]["parents"] = ["ID0000001"]
     assert list(read(tmp_path, data).jobs) == ["ID0000001", "ID0000002"]
     data["workflow"]["tasks"][1]["parents"] = ["step"]
-    with pytest.raises(InvalidInput, match="refers to 'step', which more than one task is called"):
+    with pytest.raises(InvalidInput, match="refers to 'step', and that names more than one task"):
         read(tmp_path, data)
 
 

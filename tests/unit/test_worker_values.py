@@ -139,7 +139,7 @@ def test_what_a_result_means(said: dict[str, object], outcome: Outcome, kind: Er
 
 def test_who_reads_of_a_failed_job_is_told_how_to_read_what_it_said() -> None:
     _, fault = fault_of(REAPED | {"outcome": "exited", "exit_code": 3}, "count[the harbour.txt]", "quickstart-1")
-    assert fault is not None and fault.message.endswith("; what it said: stager logs quickstart-1 'count[the harbour.txt]'")
+    assert fault is not None and fault.message.endswith("; its output: stager logs quickstart-1 'count[the harbour.txt]'")
 
 
 def test_what_was_not_seen_stays_none() -> None:

@@ -86,9 +86,9 @@ class Now:
 def node_figures(nodes: list[wire.NodeView]) -> Iterable[Metric]:
     for name, about, value in (
         ("stager_node_connected", "1: it answers.", lambda node: int(node.connected)),
-        ("stager_node_capacity_bytes", "What it may hold.", lambda node: node.capacity_bytes),
-        ("stager_node_used_bytes", "What it holds.", lambda node: node.used_bytes),
-        ("stager_node_reserved_bytes", "What is set aside.", lambda node: node.reserved_bytes),
+        ("stager_node_capacity_bytes", "Bytes that the node may hold.", lambda node: node.capacity_bytes),
+        ("stager_node_used_bytes", "Bytes that the node holds.", lambda node: node.used_bytes),
+        ("stager_node_reserved_bytes", "Bytes that are set aside on the node.", lambda node: node.reserved_bytes),
     ):
         family = GaugeMetricFamily(name, about, labels=["node"])
         for node in nodes:

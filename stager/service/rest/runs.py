@@ -30,7 +30,9 @@ Read = Callable[[bytes, str], wire.SubmitRequest]
 Key = Annotated[str | None, Header(alias="Idempotency-Key", pattern=rest.KEY_PATTERN, description="the same again is the same run")]
 NewKey = Annotated[str, Header(alias="Idempotency-Key", pattern=rest.KEY_PATTERN, description="one that has made no other run")]
 Made = Annotated[str | None, Query(pattern=rest.KEY_PATTERN, description="an Idempotency-Key of yours")]
-By = Annotated[str, Query(pattern=rest.BY_PATTERN, description="who asks, as those are told who wait for the run (`interrupted_by`)")]
+By = Annotated[
+    str, Query(pattern=rest.BY_PATTERN, description="the name of the caller. Those who wait for the run are told it (`interrupted_by`)")
+]
 PartOf = Annotated[
     str, Query(max_length=rest.PART_OF_MAX, pattern=rest.PART_OF_PATTERN, description="only the runs that are part of this, each by itself")
 ]

@@ -266,11 +266,11 @@ class Calls:
             if view.state is wire.CallState.DONE and (called.own or service.waits_for_home()):
                 self._bring_home(called, end)
         except StagerError as problem:
-            text = f"what {called.job} made could not be handed over: {in_words(str(problem), called.of.part)}"
+            text = f"the files that {called.job} made could not be handed over: {in_words(str(problem), called.of.part)}"
             raise AirflowException(f"{text}; the next try of this task makes it again") from problem
         if view.state is not wire.CallState.DONE:
             reason = in_words(view.fault.message, called.of.part) if view.fault is not None else view.state.value
-            raise AirflowException(f"what {called.job} made was not taken: {reason}")
+            raise AirflowException(f"the service did not take the files that {called.job} made: {reason}")
 
     def _bring_home(self, called: Called, end: float) -> None:
         """Airflow takes the outlets of a task that has succeeded to be at their places: others read them there from then on."""

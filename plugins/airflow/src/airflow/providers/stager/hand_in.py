@@ -43,7 +43,7 @@ def hand_in(part: PartRun, job: str, loose: Loose) -> None:
                     hand_in(part, maker, loose)
                     hand_in_outputs(part, maker, loose)
     except (StagerError, OSError) as problem:
-        log.warning("what was made while the service was away could not be handed in to it: %s", problem)
+        log.warning("files that were made while the service was away could not be handed in to it: %s", problem)
 
 
 def lacks(part: PartRun, name: str, uri: str, loose: Loose) -> bool:
@@ -66,7 +66,7 @@ def hand_in_outputs(part: PartRun, maker: str, loose: Loose) -> None:
     if view.state is wire.CallState.STAGED:
         with alone(Path(view.directory), end) as is_alone:
             if not is_alone:
-                log.warning("another task still hands in what %s made while the service was away", maker)
+                log.warning("another task still hands in the files that %s made while the service was away", maker)
                 return
             # That task may be done by now: nothing of its may change, and its directory may be gone.
             view = part.run.staged(maker, call, wait_s=0.0)
@@ -79,8 +79,12 @@ def hand_in_outputs(part: PartRun, maker: str, loose: Loose) -> None:
     if view.state is wire.CallState.DONE:
         log.info("%s made %s while the service was away; the service has it now", maker, ", ".join(made.values()))
         return
-    part.run.fail(maker, call, "what it made could not be handed in")
-    log.warning("what %s made while the service was away was not taken: %s", maker, view.fault.message if view.fault else view.state.value)
+    part.run.fail(maker, call, "the files that it made could not be handed in")
+    log.warning(
+        "the service did not take the files that %s made while it was away: %s",
+        maker,
+        view.fault.message if view.fault else view.state.value,
+    )
 
 
 @contextmanager

@@ -167,7 +167,7 @@ def sweep(fallback_dir: Path, days: float) -> None:
     with suppress(OSError):
         for stamp in (fallback_dir / ENDED).iterdir() if days > 0 else ():
             if time.time() - stamp.stat().st_mtime > days * DAY_S:
-                log.info("what the tasks of a DagRun that failed %g days ago exchanged is removed from %s", days, fallback_dir)
+                log.info("a DagRun failed %g days ago; the files that its tasks exchanged are removed from %s", days, fallback_dir)
                 Loose(fallback_dir, stamp.name).clear()
 
 

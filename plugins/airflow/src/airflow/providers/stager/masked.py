@@ -13,7 +13,7 @@ from functools import cache
 # others are the places of older versions.
 PLACES = ("airflow.sdk._shared.secrets_masker", "airflow._shared.secrets_masker")
 OLDER = ("airflow.sdk.log", "airflow.sdk.execution_time.secrets_masker")
-UNTOLD = "what it said is not told here, for Airflow's masker of secrets was not found"
+UNTOLD = "its words are left out here, for Airflow's masker of secrets was not found"
 
 
 @cache
