@@ -193,9 +193,7 @@ def try_admit(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry)
 
 
 def reserve_now(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, missing_bytes: int) -> int | None:
-    """The bytes that can be set aside for its outputs beside its inputs that are missing; None: it waits for room, which is being made if
-    it can.
-    """
+    """Bytes to set aside for its outputs, beside its inputs that are missing. None: it waits for room, which is being made if it can."""
     state, needed = decision.state, missing_bytes + job.reserve_bytes
     if is_well_ahead(state, node) and not run.is_engines:
         # What it fetches now comes ahead of its use, as a prefetch does, and would go when those before it ask for their room.

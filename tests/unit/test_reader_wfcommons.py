@@ -209,7 +209,7 @@ def test_all_findings_at_once(tmp_path: Path) -> None:
         assert word in caught.value.message, caught.value.message
     with pytest.raises(InvalidInput) as caught:
         read(tmp_path, split_instance([task("a", [], ["x"]), task("a", [], ["y"], ["ghost"])]))
-    assert "2 tasks have the id 'a'" in caught.value.message and "'ghost', which is no task" in caught.value.message
+    assert "2 tasks have the id 'a'" in caught.value.message and "'ghost', and that is no task" in caught.value.message
 
 
 @pytest.mark.parametrize(

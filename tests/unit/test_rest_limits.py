@@ -55,7 +55,7 @@ class Known:
     async def record(self, run: str) -> RunRecord:
         return RunRecord("w-1", "k", "w", "", 0.0, 1, tenant="alice")
 
-    async def entry(self, run: str) -> Any:
+    async def definition(self, run: str) -> Any:
         return types.SimpleNamespace(workflow=None)
 
     def of_run(self, run: str) -> str:

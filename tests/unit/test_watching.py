@@ -12,7 +12,7 @@ import pytest
 
 from stager.model.errors import Refused
 from stager.service.state_dir import StateDir
-from stager.service.watching import Holding, look, state_dir_gone
+from stager.service.watching import Holding, check, state_dir_gone
 
 
 @pytest.fixture
@@ -24,11 +24,11 @@ def scheduler(tmp_path: Path) -> Holding:
 
 
 def test_a_directory_that_is_gone_ends_it(scheduler: Holding) -> None:
-    assert look(scheduler, "") == "" and state_dir_gone(scheduler) is None
+    assert check(scheduler, "") == "" and state_dir_gone(scheduler) is None
     os.rename(scheduler.state_dir.root, scheduler.state_dir.root.with_name("t"))
     assert state_dir_gone(scheduler) is not None
     with pytest.raises(Refused, match="was removed or replaced"):
-        look(scheduler, "")
+        check(scheduler, "")
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
@@ -42,7 +42,7 @@ def test_what_cannot_be_told_ends_nothing_and_is_told_once(
 
     with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
         patched.setattr(Path, "stat", fails)
-        told = look(scheduler, "")
-        assert look(scheduler, told) == told and state_dir_gone(scheduler) is None
+        told = check(scheduler, "")
+        assert check(scheduler, told) == told and state_dir_gone(scheduler) is None
     assert len(caplog.records) == 1 and os.strerror(number) in caplog.text
-    assert look(scheduler, told) == ""
+    assert check(scheduler, told) == ""
