@@ -140,3 +140,14 @@ def test_what_a_dag_run_that_failed_left_in_the_fallback_directory_stays_until_n
     outbox.tell(Ended(dag, "succeeded", True, ""))
     outbox.drain()
     assert [name for name, loose in runs.items() if loose.is_newer(MID.uri)] == ["lives", "again", "lately"]
+
+
+def test_a_configuration_with_the_names_of_before_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert service.fallback_days() == 30.0
+    monkeypatch.setenv("AIRFLOW__STAGER__FALLBACK_DIR", str(tmp_path / "now"))
+    monkeypatch.setenv("AIRFLOW__STAGER__FALLBACK_DAYS", "7")
+    assert (service.fallback_dir(), service.fallback_days()) == (tmp_path / "now", 7.0)
+    for now, before in service.BEFORE.items():
+        monkeypatch.delenv(f"AIRFLOW__STAGER__{now.upper()}")
+        monkeypatch.setenv(f"AIRFLOW__STAGER__{before.upper()}", str(tmp_path / "before") if now == "fallback_dir" else "9")
+    assert (service.fallback_dir(), service.fallback_days()) == (tmp_path / "before", 9.0)
