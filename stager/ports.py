@@ -140,7 +140,7 @@ class Journal(Protocol):
 
 
 class NodeClient(Protocol):
-    """Control of one I/O node (docs/formats/ionode-api.md). What is asked is written as on the wire. Errors are raised as StagerError with
+    """Control of one I/O node (docs/formats/ionode-api.md). Questions are written as on the wire. Errors are raised as StagerError with
     the node's class and code.
     """
 

@@ -101,8 +101,8 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunGroup:
-    """The runs of one tenant that are part of one thing, in one. `runs`: all there are, for each is in the list of parts. What else is said
-    of them is of the newest under each name: one before it was begun anew. `open`: of these, what has not ended; the others are added up.
+    """The runs of one tenant that are part of one thing, in one. `runs`: all there are, for each is in the list of parts. All other
+    fields are of the newest under each name: one before it was begun anew. `open`: of these, what has not ended; the others are added up.
     """
 
     runs: int

@@ -71,8 +71,9 @@ class KeyIssuer:
         return StorageKey(key, secret_of(self._secret, key), expires_at)
 
     def sweep(self, good: Callable[[], set[str]], now: float) -> None:
-        """Takes back the keys of tokens that are not good any more; forgets those whose keys have all ended. Who is good is asked when it
-        is known who has keys: a token may become good at any time, and has none before that."""
+        """Takes back the keys of tokens that are not good any more; forgets those whose keys have all ended. It asks which tokens are
+        good once it knows which have keys: a token may become good at any time, and has no keys before that.
+        """
         tokens = tokens_beside(self.path)
         held = list(tokens.iterdir()) if tokens.is_dir() else []
         known = good()

@@ -111,7 +111,7 @@ def read_or_note(file: Path, access: IonodeOriginAccess, options: dict[str, Orig
 
 
 def check_origin(workflow: Workflow, origin: Origin, access: IonodeOriginAccess, probes: dict[tuple[str, str], Probe]) -> list[Finding]:
-    """Reads are probed at the base, writes in the directories of finals. What probes of those said is added to `probes`."""
+    """Reads are probed at the base, writes in the directories of finals. It adds the answers of its probes to `probes`."""
     finals = [file for file in workflow.files.values() if file.destination is not None and file.destination.location.origin == origin.name]
     about = f"origin {origin.name}"
     try:

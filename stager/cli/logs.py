@@ -56,7 +56,7 @@ def command(run: str, job: str, tail_bytes: int, follow: bool, where: Where, as_
 
 
 def follow_job(run: RunClient | RestRun, job: str, tail_bytes: int) -> None:
-    """Each stream of each attempt from where it was left. What is over is looked at once more: it may have printed in between."""
+    """Each stream of each attempt from where it was left. An attempt that is over is read once more: it may have printed in between."""
     shown: dict[tuple[str, str], int] = {}
     last: tuple[str, str] | None = None
     at_line = True

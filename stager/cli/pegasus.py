@@ -58,8 +58,8 @@ Example:
 def catalogs(places: tuple[str, ...], variables: tuple[str, ...], into: Path | None, site_file: Path | None, replace: bool) -> None:
     """Write the catalog entries by which Pegasus calls stager-transfer.
 
-    Of pegasus::transfer, pegasus::cleanup and pegasus::dirmanager, for each site. What is not added to a file is printed, to be pasted. A
-    file keeps all that is in it, with its comments; the old version is kept beside it, as FILE.old.
+    Of pegasus::transfer, pegasus::cleanup and pegasus::dirmanager, for each site. It prints the text that it adds to no file, to be
+    pasted. A file keeps all that is in it, with its comments; the old version is kept beside it, as FILE.old.
     """
     sites = transfer_sites(places, variables, [Path(sys.executable).parent, Path(sys.argv[0]).absolute().parent])
     for path, (old, new) in changed(into, site_file, sites, replace).items():

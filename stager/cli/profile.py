@@ -118,7 +118,7 @@ Example:
 @json_option
 def import_command(files: tuple[Path, ...], state_dir: Path | None, as_json: bool) -> None:
     """Take in profiles that `stager profile export` wrote, or the measures of WfCommons instances. Importing the same again changes
-    nothing. What was measured here wins over what was imported.
+    nothing. A measurement of this machine wins over an imported one.
     """
     taken = import_profiles(settings_of(state_dir).state_dir, files)
     if as_json:

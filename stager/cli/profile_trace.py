@@ -75,8 +75,8 @@ def trace(
     state_dir: Path | None,
     as_json: bool,
 ) -> int:
-    """Run JOB of the workflow in FILE once under strace, and say of each of its inputs which share was touched, how often it was read, and
-    whether from front to back or here and there. What a job maps into memory cannot be seen that way and stays unknown.
+    """Run JOB of the workflow in FILE once under strace, and say of each of its inputs which share was touched, how often it was read,
+    and whether from front to back or here and there. A file that a job maps into memory cannot be seen that way and stays unknown.
 
     The jobs that make its inputs are run first (not those whose product is given with --input), all in a scratch state directory that goes
     away; nothing is written to any origin. The job takes longer than usual; its time is not kept, its pattern of reading is.

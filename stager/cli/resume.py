@@ -70,8 +70,8 @@ def command(
 
 
 def go_on(found: RunClient | RestRun, settings: Settings, names: tuple[str, ...], *, as_submitted: bool) -> list[str]:
-    """Over the socket with all that the run needs, as this environment has it; a service has its own word for origins. What is to be
-    told of it.
+    """Over the socket with all that the run needs, as this environment has it; a service has its own word for origins. Returns the notes
+    to print.
     """
     if not isinstance(found, RunClient):
         found.resume({name: settings.environ[name] for name in names if name in settings.environ})

@@ -38,7 +38,7 @@ class EngineRun:
         return self.client.send(calls.finish(self.name, job, call, wait_s, self.patience_s))
 
     def fail(self, job: str, call: str, message: str) -> wire.CallView:
-        """Its task came to nothing. What is over already stays as it is."""
+        """Its task came to nothing. A call that is over already stays as it is."""
         return self.client.send(calls.fail(self.name, job, call, message, self.patience_s))
 
     def open_calls(self) -> list[wire.OpenCall]:

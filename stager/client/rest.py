@@ -42,7 +42,7 @@ class RestClient:
         self.close()
 
     def send(self, call: Call[B]) -> B:
-        """Raises StagerError. What was not answered is sent again where that cannot do it twice."""
+        """Raises StagerError. A request that was not answered is sent again where that cannot do it twice."""
         retries = Retries(call, self.server)
         while True:
             try:
@@ -60,7 +60,7 @@ class RestClient:
         return self.send(calls.submit(submission, key)).run
 
     def engine_run(self, submission: rest.EngineSubmission, *, key: str = "") -> str:
-        """The id of a run whose jobs an engine runs. Whoever says the same `key` has the same run."""
+        """The id of a run whose jobs an engine runs. A caller with the same `key` gets the same run."""
         return self.send(calls.engine_run(submission, key)).run
 
     def run_of_key(self, key: str) -> str | None:
@@ -102,7 +102,7 @@ class RestClient:
 
 
 class RestRun:
-    """One run. What it has in common with a run over the socket is called the same."""
+    """One run. Methods that a run over the socket has, too, have the same names."""
 
     def __init__(self, client: RestClient, run: str) -> None:
         self.client, self.name = client, run

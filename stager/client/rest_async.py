@@ -41,7 +41,7 @@ class AsyncRestClient:
         await self.close()
 
     async def send(self, call: Call[B]) -> B:
-        """Raises StagerError. What was not answered is sent again where that cannot do it twice."""
+        """Raises StagerError. A request that was not answered is sent again where that cannot do it twice."""
         retries = Retries(call, self.server)
         while True:
             try:
@@ -59,7 +59,7 @@ class AsyncRestClient:
         return (await self.send(calls.submit(submission, key))).run
 
     async def engine_run(self, submission: rest.EngineSubmission, *, key: str = "") -> str:
-        """The id of a run whose jobs an engine runs. Whoever says the same `key` has the same run."""
+        """The id of a run whose jobs an engine runs. A caller with the same `key` gets the same run."""
         return (await self.send(calls.engine_run(submission, key))).run
 
     async def run_of_key(self, key: str) -> str | None:
@@ -101,7 +101,7 @@ class AsyncRestClient:
 
 
 class AsyncRestRun:
-    """One run. What it has in common with a run over the socket is called the same."""
+    """One run. Methods that a run over the socket has, too, have the same names."""
 
     def __init__(self, client: AsyncRestClient, run: str) -> None:
         self.client, self.name = client, run

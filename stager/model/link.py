@@ -4,8 +4,8 @@ May know: the model's statistics and topology. One rule: what the transfers do n
 
 Several transfers share a link, so none of them shows its rate alone. A link that always has work carries its rate, whoever's turn it is
 (that it is work-conserving is all that is assumed): the bytes of a stretch in which it had work, over the length of that stretch. A
-transfer's own beginning, in which it waits for answers, is no work; small files show how long that is. What each file costs the line is
-work, though it moves nothing (file_cost.py).
+transfer's own beginning, in which it waits for answers, is no work; small files show how long that is. The cost of each file on the line
+is work, though it moves nothing (file_cost.py).
 
 Each of the three is what the others do not explain of what was seen. So they are looked at in turn, until none changes any more.
 

@@ -54,7 +54,7 @@ def user_of_url(url: str) -> str:
 
 
 def parts_of_url(url: str) -> tuple[str, str, str]:
-    """(scheme, host with port, path as it is written). What has no scheme is a path on this machine."""
+    """(scheme, host with port, path as it is written). A text without a scheme is a path on this machine."""
     scheme, colon, rest = url.partition(":")
     if not colon or "/" in scheme:
         return "file", "", url

@@ -68,7 +68,7 @@ class Origin:
 
     @property
     def link(self) -> str:
-        """The name of its link: nothing of a host, a user or a path can be read from it. What is measured under a declared bandwidth says
+        """The name of its link: nothing of a host, a user or a path can be read from it. A measurement under a declared bandwidth says
         nothing of the link without it.
         """
         return digest_of("link", *self.identity, dict(self.options).get("bandwidth", ""))

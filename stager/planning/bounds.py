@@ -143,9 +143,9 @@ def window_s(parts: list[Part]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """To one place, under whatever names it goes: the better of what is known of them. What comes in may come over the lines of all
-    nodes; a file goes out over the line of one (`file_bytes_per_s`). The `file` seconds are what each file takes of a line beside its
-    bytes, the `file` bytes what the line would carry meanwhile.
+    """To one place, under whatever names it goes: the better of what is known of them. Files may come in over the lines of all nodes; a
+    file goes out over the line of one (`file_bytes_per_s`). The `file` seconds are what each file takes of a line beside its bytes, the
+    `file` bytes what the line would carry meanwhile.
     """
 
     fetch_bytes_per_s: float

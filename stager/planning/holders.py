@@ -130,7 +130,7 @@ class Holders:
     def soonest(self, file: int, node: int, ready_s: float) -> tuple[float, float]:
         """(when it is best begun, when it is then there): at once, or when a copy that is under way has become one more holder.
 
-        What a client gets of the holders is the contention formula (iomodel.client_throughput), and never more than it can take.
+        A client gets of the holders as much as the contention formula says (iomodel.client_throughput), and never more than it can take.
         """
         held, size = self._held[file], self._likely[file]
         source = self._rates[next(iter(held.since_s))]

@@ -122,8 +122,8 @@ def places(order: list[int]) -> list[int]:
 
 
 class Usage:
-    """How many bytes are in use while each job of an order runs, where files that stay are kept from producer (externals: first reader) to
-    last reader, and others only while a job runs. What is the same for all orders is found once.
+    """How many bytes are in use while each job of an order runs, where files that stay are kept from producer (externals: first reader)
+    to last reader, and others only while a job runs. Facts that are the same for all orders are found once.
     """
 
     __slots__ = ("_footprint", "_kept")

@@ -45,8 +45,8 @@ class ReadyQueue:
 
 
 class SpaceInTime:
-    """The space that one node has for the jobs that run there: their outputs as reserved, and each input once. What lies there between jobs
-    is not counted: it can be spilled.
+    """The space that one node has for the jobs that run there: their outputs as reserved, and each input once. A file that lies there
+    between jobs is not counted: it can be spilled.
     """
 
     __slots__ = ("_capacity_bytes", "_held_until_s", "_leaving", "_used_bytes")

@@ -146,8 +146,8 @@ def occupy(free: list[float], cores: int, start: float, finish: float) -> None:
 
 
 def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topology) -> list[float]:
-    """When each external file will be there, if the lines of all nodes to its origin together serve one file after the other in order
-    of first use, and each file as fast as the way goes that it takes. What a file costs the line is part of its time there.
+    """When each external file will be there, if the lines of all nodes to its origin together serve one file after the other in order of
+    first use, and each file as fast as the way goes that it takes. The cost of a file on the line is part of its time there.
     """
     lines: dict[str, LineIn] = {}
     arrival, files = [0.0] * len(shape.files), list(workflow.files.values())

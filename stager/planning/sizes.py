@@ -24,8 +24,8 @@ WEAKEST_LAST = {Basis.MEASURED: 0, Basis.DECLARED: 1, Basis.PROFILE: 2, Basis.DE
 
 
 class SizedFile(Record):
-    """`size_bytes` is what space is set aside for, `likely_bytes` what moves and what later sizes follow from. `spread` None: nobody knows.
-    What was listed is as large as that.
+    """`size_bytes` is what space is set aside for, `likely_bytes` what moves and what later sizes follow from. `spread` None: nobody
+    knows. A file that was listed is as large as that.
     """
 
     size_bytes: int

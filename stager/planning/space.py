@@ -139,9 +139,8 @@ def usage_of(
 def serial_usage(workflow: Workflow, graph: Graph, plan: Plan) -> list[int]:
     """Bytes in use while position k of the plan's order runs alone: what must stay for later jobs, that job's inputs, its outputs.
 
-    What must stay: without a spill origin, each produced file that is not a final, from its producer to its last reader. With one, nothing:
-    all can be had again.
-    The maximum is `plan.smallest_capacity_bytes`.
+    Without a spill origin, each produced file that is not a final must stay, from its producer to its last reader. With one, nothing: all
+    can be had again. The maximum is `plan.smallest_capacity_bytes`.
     """
     files = {entry.lfn: entry for entry in plan.files}
     position = {entry.job: entry.order for entry in plan.jobs}

@@ -36,8 +36,8 @@ def uses_of(workflow: Workflow, plan: Plan, jobs: Sequence[str]) -> list[Files]:
 
 
 def first_places(uses: Sequence[Files], capacity_bytes: int, at_once: int) -> list[int]:
-    """The same of jobs in a row: the first place from which on all that is used before fits. What is used from place k to k + at_once - 1
-    is in use at k; what is used before and after k waits there, as far as it is used again before the file.
+    """The same of jobs in a row: the first place from which on all that is used before fits. A file that is used from place k to k +
+    at_once - 1 is in use at k; one that is used before and after k waits there, as far as it is used again before the file.
     """
     steps = [0] * (len(uses) + 1)
     waits: list[list[tuple[int, int, int]]] = [[] for _ in uses]

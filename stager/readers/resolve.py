@@ -168,7 +168,7 @@ def ask_origin(origin: Origin, paths: list[str], access: OriginAccess) -> dict[s
 
 
 def list_if_small(origin: Origin, directory: str, count: int, access: OriginAccess) -> list[OriginEntry]:
-    """A directory that holds far more than is wanted costs more to list than to ask. What it leaves out is asked for by name."""
+    """A directory that holds far more than is wanted costs more to list than to ask. Files that it leaves out are asked for by name."""
     try:
         return access.list(origin, directory, recursive=False, limit=count * LIST_SLACK).files
     except InvalidInput:

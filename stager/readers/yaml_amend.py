@@ -1,10 +1,10 @@
 """Makes a YAML text say more, and leaves all that stands in it as it stands: comments, order, quotes, line ends.
 
-What it shall say is given as a tree (`tree_of`): mappings that got keys, sequences that got members at their end, scalars that changed.
-Only these are written into the text, where libyaml says that they belong. The result is read again and compared with the tree, so what
-cannot be done this way (members behind aliases, odd layouts) is refused and nothing else comes of it. A library that writes documents
-back with their comments (ruamel.yaml) lays out anew what it writes: lists get another indent, long lines other breaks. In a file that a
-person keeps in version control three new entries shall be three new entries.
+The caller gives the wanted values as a tree (`tree_of`): mappings that got keys, sequences that got members at their end, scalars that
+changed. Only these are written into the text, where libyaml says that they belong. The result is read again and compared with the tree,
+so what cannot be done this way (members behind aliases, odd layouts) is refused and nothing else comes of it. A library that writes
+documents back with their comments (ruamel.yaml) lays out anew what it writes: lists get another indent, long lines other breaks. In a
+file that a person keeps in version control three new entries shall be three new entries.
 
 May know: libyaml, lines. One rule: a byte that was there is gone only where a scalar changed.
 """

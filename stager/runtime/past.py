@@ -28,7 +28,9 @@ SHARE_LIVE, SHARE_AT_END = 4, 10
 
 
 class Watch(Protocol):
-    """Sums over all batches, live and in replay. What it `kept`, of the class KEPT, is written down at once and taken up by a new one."""
+    """Sums over all batches, live and in replay. The value that it `kept`, of the class KEPT, is written down at once and taken up by a
+    new one.
+    """
 
     @property
     def KEPT(self) -> type: ...

@@ -275,7 +275,7 @@ def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
 
 
 def skip_with_descendants(state: State, run: RunEntry, job: JobEntry) -> None:
-    """It cannot run, nor can what is below it and has not begun. What they would have read may go if space is short."""
+    """It cannot run, nor can what is below it and has not begun. Files that they would have read may go if space is short."""
     if job.state is not JobState.FAILED:
         move_job(state, job, JobState.SKIPPED)
     skipped = [job]

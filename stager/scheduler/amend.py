@@ -83,7 +83,7 @@ def reenter_file(state: State, run: RunEntry, lfn: str, size_bytes: int, was_mad
 
 
 def let_go(state: State, run: RunEntry, before: Mapping[str, str]) -> None:
-    """Files that are no more of this run. What another run reads too is fetched for that one from now on."""
+    """Files that are no more of this run. A file that another run reads, too, is fetched for that one from now on."""
     kept = set(run.file_ids.values())
     for file_id in before.values():
         file = state.files[file_id]

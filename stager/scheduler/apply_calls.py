@@ -37,7 +37,7 @@ from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
 
 def job_called(state: State, event: ev.JobCalled) -> None:
-    """The new call takes over the space that was set aside for a call that was lost. What failed to be fetched for an earlier one is tried
+    """The new call takes over the space that was set aside for a call that was lost. A fetch that failed for an earlier one is tried
     anew. An engine that calls has not ended its run, whatever it said.
     """
     run = state.runs.get(event.run)

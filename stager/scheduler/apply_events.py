@@ -321,7 +321,7 @@ def replica_corrupt(state: State, event: ev.ReplicaCorrupt) -> None:
 
 
 def give_up_copy(state: State, file: FileEntry, node_id: str) -> None:
-    """It is no good. Whatever the node still holds of it goes."""
+    """It is no good. The bytes of it that the node still holds go."""
     copy = file.copies[node_id]
     copy_lost(state, file, node_id)
     add_garbage(state.nodes[node_id], file.id, copy.generation, copy.size_bytes)

@@ -146,7 +146,7 @@ def run_cancelled(state: State, event: ev.RunCancelled) -> None:
 
 
 def leave(state: State, run_id: str, new: RunState, by: str = "") -> None:
-    """From ACTIVE towards an end; a stronger wish wins, a weaker one is stale. What somebody asked for stays so if the service ends."""
+    """From ACTIVE towards an end; a stronger wish wins, a weaker one is stale. A state that was asked for stays when the service ends."""
     run = state.runs.get(run_id)
     strength = [RunState.ACTIVE, RunState.DRAINING, RunState.STOPPING, RunState.CANCELLING]
     if run is None or run.state is RunState.FINISHED or strength.index(new) <= strength.index(run.state):

@@ -1,7 +1,7 @@
 """Jobs that wait for a core, or for room, go to a node that has both to spare: what a plan predicted of times is never quite so.
 
-May know: the state. One rule: a node is a wish. What goes to another goes by the same admission as at home, takes nothing away from it, and
-brings its bytes along only where computing takes much longer.
+May know: the state. One rule: a node is a wish. A job that goes to another node goes by the same admission as at home, takes nothing away
+from it, and brings its bytes along only where computing takes much longer.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def ending(run: RunEntry) -> Fault:
 
 
 def attempt_ended(decision: Decision, event: ev.AttemptEnded, attempt: AttemptEntry) -> None:
-    """Tries of its job are the engine's; ours are those of staging its inputs. What it made may have taken the place of something else."""
+    """Tries of its job are the engine's; ours are those of staging its inputs. Its outputs may have taken the place of something else."""
     state = decision.state
     run = state.runs[attempt.run]
     job = run.jobs[attempt.job]

@@ -196,7 +196,7 @@ class Walk(Trail):
             self.back(full_since, Cause.CORES, attempt.node, attempt.job)
 
     def while_unadmitted(self, attempt: Attempted, since: float) -> None:
-        """Nothing above it is missing. Whoever is not admitted while a core is free waits for room, or behind one who does."""
+        """Nothing above it is missing. A job that is not admitted while a core is free waits for room, or behind one that does."""
         if since >= self.cursor:
             return
         times, job = self.times, attempt.job

@@ -171,7 +171,7 @@ def evict(decision: Decision, node: NodeEntry, choices: list[Choice]) -> None:
 
 
 def tidy(decision: Decision, node: NodeEntry) -> None:
-    """Leaves at the top of both queues what may go that way. What is in the wrong one moves: with several nodes a copy becomes the only
+    """Leaves at the top of both queues what may go that way. A copy in the wrong one moves: with several nodes a copy becomes the only
     one when the other holder cannot be reached, and is not any more when it is back.
     """
     state = decision.state

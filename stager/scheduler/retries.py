@@ -128,7 +128,7 @@ def superseded(transfer: TransferEntry, fault: Fault) -> Fault:
 
 
 def spill_failed(decision: Decision, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
-    """However long it takes: the run may have no other way. What cannot help is not tried again until the run is resumed."""
+    """However long it takes: the run may have no other way. A try that cannot help is not made again until the run is resumed."""
     if is_permanent(fault):
         decision.emit(cmd.GiveUpTransfer, file=file.id, run=transfer.run, upload=True, fault=fault, origin=transfer.origin)
     else:

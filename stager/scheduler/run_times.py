@@ -223,7 +223,7 @@ class RunTimes:
             self._drains = drains
 
     def reopen(self, at: float) -> None:
-        """Somebody resumed it, or cancels what had ended. Who resumes one that is over for good, or is being stopped, changes nothing."""
+        """Somebody resumed it, or cancels what had ended. A resume of one that is over for good, or is being stopped, changes nothing."""
         over_at, asked_at = self.finished_at, self._asked_at
         if self.outcome in FOR_GOOD or (over_at is None and not self._drains):
             return

@@ -2,10 +2,9 @@
 
 May know: the state. One rule: a restored state answers all later events as the one it was taken of would have, command by command.
 
-What stands elsewhere is left out: a run's workflow and plan are in the event that submitted it, or that resumed it with others, its graph
-and order follow from those.
-Where the state holds one object in two places, the value names it: a file by its id, a copy as its file's own or, once it was replaced
-there, by its number among the `detached`.
+It leaves out values that stand elsewhere: a run's workflow and plan are in the event that submitted it, or that resumed it with others,
+its graph and order follow from those. Where the state holds one object in two places, the value names it: a file by its id, a copy as its
+file's own or, once it was replaced there, by its number among the `detached`.
 """
 
 from __future__ import annotations

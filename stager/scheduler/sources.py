@@ -55,7 +55,7 @@ def sources_left(state: State, file: FileEntry, run: str) -> tuple[str, tuple[So
 
 
 def own_fault(file: FileEntry, run: str) -> Fault | None:
-    """Why this run gave up fetching it. What another run met is not held against it."""
+    """Why this run gave up fetching it. A fault that another run met is not held against it."""
     return file.fetch.fault if file.fetch is not None and file.run == run else None
 
 

@@ -316,8 +316,8 @@ class NodeEntry:
     under way from it; `idle` are those that may go when there is need of room. `line_bytes`: of what it fetches from origins itself,
     parts included, as much as is not there yet. `calls_startable`: as `startable`, of engines' jobs, which take no cores.
 
-    `dirty`: something happened to it since it was found idle (`admission.is_idle`), so it has to be worked. Whatever changes a node
-    so that it might go on sets this; only working it takes it back.
+    `dirty`: something happened to it since it was found idle (`admission.is_idle`), so it has to be worked. A change of a node by which
+    it might go on sets this; only working it takes it back.
 
     `back_at`: when it, or the scheduler, had last come back.
     """

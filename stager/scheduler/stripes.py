@@ -88,7 +88,7 @@ def give_up_parts_on(decision: Decision, node: NodeEntry, gap: int) -> int:
 
 
 def call_off_parts(decision: Decision) -> None:
-    """Those that nobody will assemble. What cannot be told to a node now is told when it has reported."""
+    """Those that nobody will assemble. A word that a node cannot be told now is told when it has reported."""
     state = decision.state
     orphaned, state.orphaned_parts = state.orphaned_parts, []
     for part_id in orphaned:

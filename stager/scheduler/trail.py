@@ -67,7 +67,7 @@ class Trail:
         self.spans: list[Span] = []
 
     def back(self, since: float, cause: Cause, about: str = "", job: str = "", lfn: str = "") -> None:
-        """Until then it was that. What has a cause already keeps it."""
+        """Until then it was that. A span that has a cause already keeps it."""
         since = max(since, self.submitted_at)
         while self.cursor > since:
             begun_at, shown = self.shown(*self.unless_failed(since, cause, job))

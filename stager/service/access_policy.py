@@ -3,7 +3,7 @@
 May know: the tenant, the OriginAccess port, how origins become configurations. One rule: a submitted file says where, and never as whom or
 by which way: credentials, known hosts, endpoints and the like are those that the administrator registered, or there are none.
 
-What is below a registered place is asked for through that place: its base becomes the registered one and the rest a part of each path, so
+A path below a registered place is asked for through that place: its base becomes the registered one and the rest a part of each path, so
 that the I/O node's own check (no path, and no link at a file origin, leads out of the base) stands where the administrator set it.
 """
 
@@ -52,7 +52,7 @@ class AccessPolicy:
         self.tenant, self.environ, self.check_host = tenant, environ, check_host
 
     def place(self, origin: Origin) -> Placed:
-        """Raises Denied. What was placed before is placed the same again."""
+        """Raises Denied. A path that was placed before is placed the same again."""
         if origin.kind is OriginKind.FILE:
             return self._in_a_root(origin)
         found = self.tenant.registered(origin.kind, origin.url)

@@ -137,7 +137,7 @@ def answer_taken(io_nodes: int) -> Choice:
 
 
 def answer(question: Question, io_nodes: int) -> Choice:
-    """One choice with its draws. What cannot be done is an answer too."""
+    """One choice with its draws. A choice that cannot be done is an answer, too."""
     try:
         return direct_choice(question) if io_nodes == 0 else staged_choice(question, io_nodes)
     except StagerError as problem:

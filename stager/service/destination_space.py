@@ -47,8 +47,8 @@ class Disk:
 
 
 def disks_of(workflow: Workflow, plan: Plan | None, probes: Probes, there: Paths) -> list[Disk]:
-    """Those that finals go to and whose room is known. What is `there` already takes no more of it. Without a plan only declared sizes
-    are known.
+    """Those that finals go to and whose room is known. A file that is `there` already takes no more of it. Without a plan only declared
+    sizes are known.
     """
     planned = {file.lfn: file for file in plan.files} if plan is not None else {}
     first = {origin: probe for (origin, _), probe in reversed(list(probes.items()))}

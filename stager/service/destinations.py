@@ -1,7 +1,7 @@
 """Destinations that are there before a run: asked once, when it is submitted, instead of found after hours of computing.
 
-May know: the OriginAccess port, the records of runs. One rule: it only reads. What an earlier run of this state directory left there is
-known by its token and stands in nobody's way: the same content is adopted.
+May know: the OriginAccess port, the records of runs. One rule: it only reads. A file that an earlier run of this state directory left
+there is known by its token and stands in nobody's way: the same content is adopted.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class EngineService:
         return await self._until(run, job, call, wait_s, (wire.CallState.WAITING, wire.CallState.STAGED, wire.CallState.PUBLISHING))
 
     async def fail(self, run: str, job: str, call: str, message: str) -> wire.CallView:
-        """It came to nothing, whether it was staged or not. What is over already stays as it is."""
+        """It came to nothing, whether it was staged or not. A call that is over already stays as it is."""
 
         def take(told: Callable[[], None]) -> None:
             self.calls.job(run, job)

@@ -146,7 +146,7 @@ class Follower:
         self.done = {view.job for view in jobs}
 
     def poll(self, run: SocketEngineRun) -> Step:
-        """Once. What could not be told, because nobody answered, is told by the next poll: Transient is raised then."""
+        """Once. News that could not be told, because nobody answered, is told by the next poll: Transient is raised then."""
         fresh = dict.fromkeys(self.log.read_new())
         self.news |= fresh
         self.pending |= fresh

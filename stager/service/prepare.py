@@ -86,7 +86,7 @@ def require_native(workflow: Workflow) -> None:
 
 
 def origin_from_url(url: str, name: str, here: Path | None = None) -> Origin:
-    """`/dir`, `file:dir`, `sftp://…`, `s3://…`. What else an S3 origin needs comes from the usual AWS variables."""
+    """`/dir`, `file:dir`, `sftp://…`, `s3://…`. All else that an S3 origin needs comes from the usual AWS variables."""
     text = url if ":" in url.split("/")[0] else f"file:{url}"
     try:
         kind, clean = parse_url(text, here or Path.cwd())
@@ -185,8 +185,8 @@ def make_destinations(directories: dict[str, Path]) -> None:
 
 
 def require_destinations(workflow: Workflow, access: OriginAccess, new: Collection[str] = ()) -> None:
-    """Raises what would keep finals from their origin for ever, before hours are spent on making them. What may pass is left to the run's
-    retries. `new`: origins that are yet to be made.
+    """Raises what would keep finals from their origin for ever, before hours are spent on making them. A fault that may pass is left to
+    the run's retries. `new`: origins that are yet to be made.
     """
     faults: list[Fault] = []
     for name, directories in sorted(destination_directories(workflow).items()):

@@ -241,8 +241,8 @@ async def end(
 
 
 async def leave(beside: list[Threads], code: int) -> None:
-    """All is closed. Who still waits for an origin that says nothing, which may be minutes, does not keep the state directory from the next
-    scheduler: Python has no way to end a thread, but with the process.
+    """All is closed. A thread that still waits for an origin that says nothing, which may be minutes, does not keep the state directory
+    from the next scheduler: Python has no way to end a thread, but with the process.
     """
     waiting = [asyncio.wrap_future(each) for threads in beside for each in list(threads.under_way)]
     if waiting:

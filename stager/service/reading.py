@@ -92,7 +92,7 @@ class Reading(Rights):
             reader.end()
 
     def close(self) -> None:
-        """The service ends. Who still waits for an answer is told so."""
+        """The service ends. Callers that still wait for an answer are told so."""
         with self.lock:
             self.closed = True
             kept, self.idle = self.idle, []

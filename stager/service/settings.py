@@ -221,8 +221,8 @@ def default_state_dir(env: Mapping[str, str]) -> Path:
 
 
 def default_capacity(state_dir: Path) -> int:
-    """Four fifths of what is free or held by the store already, rounded down to one digit so that a plan made twice is the same. What
-    tenants store is theirs, and gives the cache no room.
+    """Four fifths of what is free or held by the store already, rounded down to one digit so that a plan made twice is the same. The
+    space for tenants' objects is theirs, and gives the cache no room.
     """
     place = state_dir
     while not place.exists():

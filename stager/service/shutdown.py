@@ -72,7 +72,7 @@ class Shutdown:
 
 
 class Ending:
-    """Begins ends that go on beside all else. What one fails by ends the scheduler all the same: that is told to `fatal`."""
+    """Begins ends that go on beside all else. A failure of one ends the scheduler all the same: that is told to `fatal`."""
 
     def __init__(self, shutdown: Shutdown, lifetime: Lifetime, tasks: Tasks, fatal: Callable[[BaseException | None], None]) -> None:
         self.shutdown, self.lifetime, self.tasks, self.fatal = shutdown, lifetime, tasks, fatal

@@ -170,7 +170,9 @@ def run_status(
 
 
 def missing_bytes(state: State, run: RunEntry) -> int:
-    """Inputs that are on no node and that somebody is still to read. What the cache holds is not fetched, whatever the plan counted on."""
+    """Inputs that are on no node and that somebody is still to read. A file that the cache holds is not fetched, whatever the plan
+    counted on.
+    """
     total = 0
     for lfn, file in run.workflow.files.items():
         if file.is_external:

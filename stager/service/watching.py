@@ -71,7 +71,7 @@ def gone_of(holding: Holding) -> Refused | None:
 
 
 def tell_clock(ahead_s: float, told_s: float) -> float:
-    """Once for each time that somebody sets the wall clock. What was told last."""
+    """Once for each time that somebody sets the wall clock. Returns the value that was told last."""
     if abs(ahead_s - told_s) < CLOCK_TOLD_S:
         return told_s
     how = f"{format_duration(abs(ahead_s))} {'behind' if ahead_s > 0 else 'ahead of'} the scheduler's time"

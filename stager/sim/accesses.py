@@ -3,8 +3,8 @@
 May know: the Machine's state, its events and commands. One rule: it is told what happened after it happened, and changes nothing.
 
 A job's inputs are taken when it is admitted and given back when its attempt ends. A job that hands its admission back before it began has
-read nothing, and counts as if it had never been admitted. What a job makes must stay as long as nobody
-else has it: finals until they are at their destination, intermediates until nobody wants them, unless they can be spilled.
+read nothing, and counts as if it had never been admitted. The outputs of a job must stay as long as nobody else has them: finals until
+they are at their destination, intermediates until nobody wants them, unless they can be spilled.
 """
 
 from __future__ import annotations

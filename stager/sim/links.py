@@ -79,7 +79,7 @@ class Links:
         return flow
 
     def set_rate(self, now: float, link: str, bytes_per_s: float) -> None:
-        """From now on. What it has carried is counted at the rate that it has in the end."""
+        """From now on. The bytes that it has carried are counted at the rate that it has in the end."""
         if self.bytes_per_s.get(link) != bytes_per_s:
             self._move_to(now)
             self.bytes_per_s[link] = bytes_per_s

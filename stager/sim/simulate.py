@@ -42,8 +42,8 @@ lock = Lock()
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """A simulation, or a plan, makes few cycles and holds much. To look through all of it for garbage every few thousand objects
-    costs a fifth of the time. What it leaves is old, and is not looked through at once either.
+    """A simulation, or a plan, makes few cycles and holds much. To look through all of it for garbage every few thousand objects costs a
+    fifth of the time. The garbage that it leaves is old, and is not looked through at once either.
     """
     with lock:
         inside.append(inside[0] if inside else gc.get_threshold())

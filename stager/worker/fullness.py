@@ -46,7 +46,7 @@ def with_full(spec: AttemptSpec, place: Place, ended: AttemptResult, what: str) 
 
 
 def written_bytes(spec: AttemptSpec, place: Place) -> int:
-    """The bytes that the job has put on the disk, without the inputs that it was given. What goes away meanwhile does not count."""
+    """The bytes that the job has put on the disk, without the inputs that it was given. Files that go away meanwhile do not count."""
     given = {f"{place.sandbox}/{entry.path}" for entry in spec.inputs}
     total = 0
     for directory, _, names in os.walk(place.sandbox):

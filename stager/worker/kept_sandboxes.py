@@ -170,7 +170,7 @@ def remove(root: Path, directory: Path) -> bool:
 
 
 def tree_bytes(place: Place) -> int:
-    """On the disk. What goes away meanwhile does not count."""
+    """On the disk. Files that go away meanwhile do not count."""
     total = 0
     for directory, _, names in os.walk(place.directory):
         for name in names:

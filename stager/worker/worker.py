@@ -1,6 +1,6 @@
 """Runs attempts: stage in, run under the reaper, stage out, release; and finds them again after a crash.
 
-May know: everything in this room. One rule: every step can be repeated. What was done is read from the attempt's directory, in the order
+May know: everything in this room. One rule: every step can be repeated. It reads from the attempt's directory what was done, in the order
 outcome, result, lock, so that two calls for one attempt never run its job twice.
 
 Errors: what befell the attempt is in its AttemptResult. A StagerError that is raised says that the node could not be asked;

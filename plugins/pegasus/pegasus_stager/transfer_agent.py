@@ -100,7 +100,7 @@ class TransferAgent:
         return self.process.stdin
 
     def read(self, process: subprocess.Popen[bytes]) -> None:
-        """Until it ends. Whoever still waits then, waits in vain."""
+        """Until it ends. A thread that still waits then waits in vain."""
         for line in process.stdout or ():
             try:
                 answer = json.loads(line)

@@ -115,7 +115,7 @@ class TaskFiles:
         self._close()
 
     def fail(self, message: str) -> None:
-        """It did not. What is staged for it is given back; never raises."""
+        """It did not. It gives back the staged inputs; never raises."""
         if not self.over:
             self.calls.give_back(message)
             self._close()
@@ -127,8 +127,8 @@ class TaskFiles:
             self.paths_out |= {uris[each.lfn]: Path(each.path) for each in called.view.outputs if each.lfn in uris}
 
     def _leave_old(self, staged: Iterable[Called]) -> None:
-        """Does not take from the service a file that was made anew without it. What it only fetched it may fetch again, by a run that looks
-        anew.
+        """Does not take from the service a file that was made anew without it. The service may fetch again a file that it only fetched,
+        by a run of its own.
         """
         loose, task = self._loose(), self.calls.attempt.task_id
         for called in staged:

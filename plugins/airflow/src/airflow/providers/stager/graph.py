@@ -4,8 +4,9 @@ May know: nothing of Airflow, no network, no clock: facts in, text out. One rule
 for whoever comes first submits it.
 
 Each file belongs to one **part** of the DagRun. The first part holds all tasks that stage through stager, what they read from outside and
-what they make. What a task makes that does not stage through stager is there only when that task has ended: its readers stage it in a part
-of its own, submitted then, in which they are jobs that make nothing. What can be in no part is **loose**: its task moves it itself.
+what they make. A file of a task that does not stage through stager is there only when that task has ended: its readers stage it in a part
+of its own, submitted then, in which they are jobs that make nothing. A file that can be in no part is **loose**: its task moves it
+itself.
 """
 
 from __future__ import annotations

@@ -174,8 +174,8 @@ async def takes_runs(client: AsyncRestClient) -> None:
 
 
 async def durable(line: SharedClient, run: str, lfns: Sequence[str], patience_s: float = PATIENCE_S) -> dict[str, Any]:
-    """Until these finals of the run are durable, or never will be; without a name: all of them. What was superseded is told, and not waited
-    for.
+    """Until these finals of the run are durable, or never will be; without a name: all of them. A file that was superseded is told, and
+    not waited for.
     """
     superseded: list[str] = []
     pulse = Pulse()

@@ -90,7 +90,7 @@ class StagerSubmitOperator(BaseOperator):
         return self._wait(context, made.run, 0)
 
     def _made(self, context: Context, hook: StagerHook, left_s: float) -> Attempted:
-        """For so long a service that is away is waited for, however often it comes and goes. What it says itself is no reason to wait."""
+        """For so long a service that is away is waited for, however often it comes and goes. Its own word is no reason to wait."""
         from airflow.providers.stager.submission import attempt
 
         submission, end = self._submission(context), time.monotonic() + left_s
