@@ -17,7 +17,7 @@ export async function jobView(place, [run, job], signal, page) {
   place.replaceChildren(
     el("p", { class: "back" }, el("a", { href: `#/runs/${name(run)}` }, `Run ${run}`)),
     el("div", { class: "line" }, el("h1", {}, job), state),
-    facts.element, fault, el("h2", {}, "What it wrote"), empty, logs);
+    facts.element, fault, el("h2", {}, "Its output"), empty, logs);
   const shown = new Map();
 
   // The newest attempt first, and only what has something to say.

@@ -40,7 +40,7 @@ function fillFigures(facts, status, best) {
 
 // What is wrong, each with the way to what its job wrote; the first of many, since the ledger comes below.
 function troubles(run) {
-  const list = el("ul", { class: "alerts", "aria-label": "What is wrong" });
+  const list = el("ul", { class: "alerts", "aria-label": "Problems" });
   let shown = "";
   return {
     element: list,
@@ -58,7 +58,7 @@ function troubles(run) {
       const left = found.length - TROUBLES_MAX;
       show(list, found.length > 0);
       list.replaceChildren(...found.slice(0, TROUBLES_MAX).map(({ text, job }) =>
-        el("li", {}, text, job ? [" ", el("a", { href: `#/runs/${name(run)}/jobs/${name(job)}` }, "what it wrote", el("span", { class: "hush" }, `: ${job}`))] : null)),
+        el("li", {}, text, job ? [" ", el("a", { href: `#/runs/${name(run)}/jobs/${name(job)}` }, "its output", el("span", { class: "hush" }, `: ${job}`))] : null)),
       ...(left > 0 ? [el("li", {}, `and ${left < TROUBLES_TOLD ? left : "many"} more; the list of jobs below has all that failed`)] : []));
     },
   };
@@ -186,7 +186,7 @@ class RunPage {
     this.graph.update(found.states);
     if (this.goesOn) {
       const nowS = this.status.info.took_s;
-      this.timeline.draw(this.spans.all(nowS), nowS, this.gap ? "What happened first is no longer kept; all of it is told when the run has ended." : "");
+      this.timeline.draw(this.spans.all(nowS), nowS, this.gap ? "The first events are no longer kept. The whole timeline is there when the run has ended." : "");
     }
   }
 
