@@ -4,7 +4,7 @@
 
 use crc_fast::CrcAlgorithm;
 use stager_core::error::{ApiError, Code};
-use stager_origins::{content_blake3, Entry, Origin, Priority, ReportedChecksum, Verified};
+use stager_origins::{content_blake3, Entry, Origin, Pace, ReportedChecksum, Verified};
 
 use crate::store::digest::{Also, Digests};
 use crate::wire::Expected;
@@ -30,19 +30,19 @@ pub async fn verify_by_origin(
     entry: &Entry,
     reported: &ReportedChecksum,
     digests: &Digests,
-    priority: &Priority,
+    pace: &Pace,
 ) -> Result<(Option<Verified>, u64), ApiError> {
     if let Some(kind) = differing(reported, digests) {
         return Err(damaged(entry, kind));
     }
     if reported.tag_md5.is_some() && reported.tag_md5 != digests.md5 {
-        return by_reading_again(origin, entry, digests, priority).await;
+        return by_reading_again(origin, entry, digests, pace).await;
     }
     let by_checksum = (*reported != ReportedChecksum::default()).then_some(Verified::OriginChecksum);
     let Some(again) = origin.capabilities().confirm else { return Ok((by_checksum, 0)) };
     let blake3 = blake3::Hash::from_hex(&digests.blake3).expect("our own digest");
     let sha256 = digests.sha256.as_deref().expect("asked for");
-    let confirmed = again.confirm(entry, blake3, sha256, priority).await?;
+    let confirmed = again.confirm(entry, blake3, sha256, pace).await?;
     let read_again = if confirmed == Verified::Readback { entry.size_bytes } else { 0 };
     Ok((Some(confirmed), read_again))
 }
@@ -60,13 +60,8 @@ fn differing(reported: &ReportedChecksum, digests: &Digests) -> Option<&'static 
 }
 
 /// Where an MD5 differs and a second reading gives the same content, what was taken for one is none.
-async fn by_reading_again(
-    origin: &dyn Origin,
-    entry: &Entry,
-    digests: &Digests,
-    priority: &Priority,
-) -> Result<(Option<Verified>, u64), ApiError> {
-    let again = content_blake3(origin, entry, priority).await?;
+async fn by_reading_again(origin: &dyn Origin, entry: &Entry, digests: &Digests, pace: &Pace) -> Result<(Option<Verified>, u64), ApiError> {
+    let again = content_blake3(origin, entry, pace).await?;
     if again.to_hex().as_str() != digests.blake3 {
         return Err(damaged(entry, "MD5"));
     }

@@ -5,9 +5,9 @@
 use async_trait::async_trait;
 use stager_core::error::ApiError;
 
-use crate::{Entry, Priority, Verified};
+use crate::{Entry, Pace, Verified};
 
-/// Known when an origin is opened.
+/// Known when an origin is opened. A wrapper passes on what it does not change.
 #[derive(Clone, Copy)]
 pub struct Capabilities<'a> {
     /// `list` gives what is there.
@@ -17,6 +17,8 @@ pub struct Capabilities<'a> {
     pub stat_before_fetch: StatBeforeFetch,
     /// So many small uploads at once are begun with.
     pub small_uploads_at_once: usize,
+    /// Each piece that is read takes a connection of its own, and there are so many.
+    pub pieces_at_once_max: Option<usize>,
     pub get_ready: Option<&'a dyn GetReady>,
     pub checksums: Option<&'a dyn ReportsChecksums>,
     pub tags_as_md5: Option<&'a dyn TakesTagsForMd5>,
@@ -31,6 +33,7 @@ impl Capabilities<'_> {
         writes: true,
         stat_before_fetch: StatBeforeFetch::Never,
         small_uploads_at_once: 128,
+        pieces_at_once_max: None,
         get_ready: None,
         checksums: None,
         tags_as_md5: None,
@@ -95,7 +98,7 @@ pub trait TakesTagsForMd5: Send + Sync {
 #[async_trait]
 pub trait Confirm: Send + Sync {
     /// An error where it is another content.
-    async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str, priority: &Priority) -> Result<Verified, ApiError>;
+    async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str, pace: &Pace) -> Result<Verified, ApiError>;
 }
 
 /// A server that may give some files as a whole only.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{json, Value};
 use stager_core::error::{ApiError, Code};
 
-use crate::{open, verify_content, Origin, OriginConfig, Priority};
+use crate::{open, verify_content, Origin, OriginConfig, Pace};
 
 const USAGE: &str =
     "usage: stager-ionode origin stat|list|probe|verify|erase --config FILE|-  (JSON: {\"origin\": {...}, \"request\": {...}})";
@@ -139,7 +139,7 @@ async fn answer(action: &str, origin: Arc<dyn Origin>, value: Value) -> Result<V
         }
         "verify" => {
             let verify: Verify = request(action, value)?;
-            Ok(json!(verify_content(&*origin, &verify.path, verify.size_bytes, &verify.blake3, &Priority::default()).await?))
+            Ok(json!(verify_content(&*origin, &verify.path, verify.size_bytes, &verify.blake3, &Pace::default()).await?))
         }
         "erase" => {
             let erase: Erase = request(action, value)?;

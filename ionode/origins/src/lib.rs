@@ -22,6 +22,7 @@ mod http;
 mod local;
 mod newer;
 mod open;
+mod paced;
 mod pacer;
 mod path;
 mod path_locks;
@@ -39,6 +40,7 @@ pub use config::{Addressing, FileConfig, HttpConfig, OriginConfig, S3Config, Sec
 pub use http::{HttpOrigin, Timeouts};
 pub use newer::Made;
 pub use open::open;
+pub use paced::{Pace, Paced};
 pub use pacer::Priority;
 pub use s3::S3Origin;
 pub use sftp::{SftpOrigin, Timing};
@@ -111,6 +113,10 @@ pub trait Sink: Send + Sync {
     fn priority(&self) -> Priority {
         Priority::default()
     }
+    /// How its bytes may be asked for: before each piece, by whoever reads it.
+    fn pace(&self) -> Pace {
+        self.priority().into()
+    }
 }
 
 /// A local file to be uploaded, with what its content must be.
@@ -126,8 +132,8 @@ pub struct Upload<'a> {
     pub executable: bool,
     /// Unique for this content's way to this path, the same for every transfer that tries it: part of the temporary name.
     pub transfer_id: &'a str,
-    /// Urgent bytes go before others on the way to the same origin, and on the way back when they are read to be verified.
-    pub priority: Priority,
+    /// How its bytes may move to the origin, and back when they are read to be verified.
+    pub pace: Pace,
     /// Told of each piece the origin has taken: its bytes, not their sum.
     pub progress: &'a (dyn Fn(u64) + Send + Sync),
 }

@@ -16,8 +16,7 @@ use sha2::{Digest, Sha256};
 use stager_core::error::ApiError;
 use tokio::sync::Mutex;
 
-use crate::pacer::Pacer;
-use crate::{failure, Priority, Upload};
+use crate::{failure, Pace, Upload};
 
 const READ_BYTES: u64 = 4 << 20;
 /// A file of up to so many bytes is one step wherever it can be.
@@ -33,7 +32,7 @@ pub struct LocalFile {
     local: PathBuf,
     path: String,
     size_bytes: u64,
-    priority: Priority,
+    pace: Pace,
     /// All of a small one, and what it hashes to.
     whole: Option<(Bytes, blake3::Hasher)>,
 }
@@ -49,21 +48,19 @@ struct Reading {
 pub struct Source {
     local: LocalFile,
     piece_bytes: usize,
-    pacer: Arc<Pacer>,
     reading: Mutex<Reading>,
 }
 
 impl LocalFile {
     /// Refused when it is not of the committed size: then it is not what was committed.
     pub async fn open(upload: &Upload<'_>) -> Result<Self, ApiError> {
-        let (local, path, size_bytes, priority) =
-            (upload.local.to_owned(), upload.path.to_owned(), upload.size_bytes, upload.priority.clone());
-        let opening = move || Self::open_here(local, path, size_bytes, priority);
+        let (local, path, size_bytes, pace) = (upload.local.to_owned(), upload.path.to_owned(), upload.size_bytes, upload.pace.clone());
+        let opening = move || Self::open_here(local, path, size_bytes, pace);
         tokio::task::spawn_blocking(opening).await.expect("opening does not panic")
     }
 
     /// As `open`, on this thread.
-    pub fn open_here(local: PathBuf, path: String, size_bytes: u64, priority: Priority) -> Result<Self, ApiError> {
+    pub fn open_here(local: PathBuf, path: String, size_bytes: u64, pace: Pace) -> Result<Self, ApiError> {
         let opened = || {
             let file = File::open(&local)?;
             if file.metadata()?.len() != size_bytes {
@@ -77,7 +74,7 @@ impl LocalFile {
             Ok(None) => return Err(failure::local_differs(&path, &local)),
             Err(error) => return Err(failure::local_io(&path, &local, &error)),
         };
-        Ok(Self { file: Arc::new(file), local, path, size_bytes, priority, whole })
+        Ok(Self { file: Arc::new(file), local, path, size_bytes, pace, whole })
     }
 
     /// A small one whole, where it is what was committed.
@@ -88,12 +85,12 @@ impl LocalFile {
         }
     }
 
-    /// Hashes with SHA-256 too where `want_sha256`, and keeps to the origin's pacer.
-    pub fn source(mut self, piece_bytes: usize, want_sha256: bool, pacer: &Arc<Pacer>) -> Source {
+    /// Hashes with SHA-256 too where `want_sha256`, and keeps to the upload's pace.
+    pub fn source(mut self, piece_bytes: usize, want_sha256: bool) -> Source {
         let (chunk, blake3) = self.whole.take().unwrap_or_default();
         let sha256 = want_sha256.then(|| Sha256::new_with_prefix(&chunk));
         let reading = Reading { offset: 0, chunk, blake3, sha256 };
-        Source { local: self, piece_bytes, pacer: pacer.clone(), reading: Mutex::new(reading) }
+        Source { local: self, piece_bytes, reading: Mutex::new(reading) }
     }
 }
 
@@ -110,7 +107,7 @@ impl Source {
         let (offset, piece) = (reading.offset, reading.chunk.split_to(length));
         reading.offset += length as u64;
         drop(reading);
-        self.pacer.take(length as u64, &self.local.priority).await;
+        self.local.pace.pass(length as u64).await;
         Ok(Some((offset, piece)))
     }
 

@@ -75,19 +75,26 @@ struct Waiter {
 
 /// Bytes that were asked for; they have come, or will not come, when it is dropped.
 pub struct Permit {
-    pacer: Arc<Pacer>,
+    /// None: nothing paces them.
+    pacer: Option<Arc<Pacer>>,
     bytes: u64,
     since: Instant,
 }
 
 impl Permit {
+    /// Of an origin that nothing paces.
+    pub fn free(bytes: u64) -> Self {
+        Self { pacer: None, bytes, since: Instant::now() }
+    }
+
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// All of them have arrived: that says how far and how wide the way is.
     pub fn complete(self) {
-        let mut state = self.pacer.state();
+        let Some(pacer) = &self.pacer else { return };
+        let mut state = pacer.state();
         let now = Instant::now();
         state.window.completed(self.bytes, now - self.since, now);
     }
@@ -95,9 +102,9 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.bytes > 0 {
-            self.pacer.state().give_back(self.bytes);
-            self.pacer.grant_due();
+        if let Some(pacer) = self.pacer.as_ref().filter(|_| self.bytes > 0) {
+            pacer.state().give_back(self.bytes);
+            pacer.grant_due();
         }
     }
 }
@@ -169,7 +176,7 @@ impl Pacer {
                     let waiter = state.waiting.remove(at).expect("it was found there");
                     let bytes = if waiter.counts { waiter.bytes } else { 0 };
                     state.go(&waiter, self.bytes_per_s_max, now);
-                    refused.extend(waiter.grant.send(Permit { pacer: self.clone(), bytes, since: now }).err());
+                    refused.extend(waiter.grant.send(Permit { pacer: Some(self.clone()), bytes, since: now }).err());
                 }
                 Next::At(when) => {
                     self.wake_at(&mut state, when);

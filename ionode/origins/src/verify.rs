@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::ApiError;
 
-use crate::{Entry, EntryKind, Origin, Priority, Sink, Verified};
+use crate::{Entry, EntryKind, Origin, Pace, Sink, Verified};
 
 const WINDOW_BYTES: u64 = 32 << 20;
 
@@ -25,7 +25,7 @@ pub struct VerifyAnswer {
 struct Window {
     start: u64,
     bytes: Mutex<Vec<u8>>,
-    priority: Priority,
+    pace: Pace,
 }
 
 #[async_trait]
@@ -36,19 +36,19 @@ impl Sink for Window {
         Ok(())
     }
 
-    fn priority(&self) -> Priority {
-        self.priority.clone()
+    fn pace(&self) -> Pace {
+        self.pace.clone()
     }
 }
 
 /// The BLAKE3 of the content that has the entry's token.
-pub async fn content_blake3(origin: &dyn Origin, entry: &Entry, priority: &Priority) -> Result<blake3::Hash, ApiError> {
+pub async fn content_blake3(origin: &dyn Origin, entry: &Entry, pace: &Pace) -> Result<blake3::Hash, ApiError> {
     let mut hasher = blake3::Hasher::new();
     let mut start = 0;
     while start < entry.size_bytes {
         let range: Range<u64> = start..(start + WINDOW_BYTES).min(entry.size_bytes);
         let bytes = Mutex::new(vec![0; (range.end - start) as usize]);
-        let window = Window { start, bytes, priority: priority.clone() };
+        let window = Window { start, bytes, pace: pace.clone() };
         start = range.end;
         origin.fetch(entry, &[range], &window).await?;
         hasher.update(&window.bytes.into_inner().expect("no holder panics"));
@@ -56,18 +56,12 @@ pub async fn content_blake3(origin: &dyn Origin, entry: &Entry, priority: &Prior
     Ok(hasher.finalize())
 }
 
-pub async fn verify_content(
-    origin: &dyn Origin,
-    path: &str,
-    size_bytes: u64,
-    blake3: &str,
-    priority: &Priority,
-) -> Result<VerifyAnswer, ApiError> {
+pub async fn verify_content(origin: &dyn Origin, path: &str, size_bytes: u64, blake3: &str, pace: &Pace) -> Result<VerifyAnswer, ApiError> {
     let entry = origin.stat(path).await?;
     if entry.kind != EntryKind::File {
         return Err(crate::failure::is_directory(path, "the origin"));
     }
-    let found = content_blake3(origin, &entry, priority).await?.to_hex().to_string();
+    let found = content_blake3(origin, &entry, pace).await?.to_hex().to_string();
     Ok(VerifyAnswer {
         matches: entry.size_bytes == size_bytes && found.eq_ignore_ascii_case(blake3),
         size_bytes: entry.size_bytes,

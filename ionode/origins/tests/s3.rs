@@ -12,7 +12,7 @@ use relay::{Mischief, Relay, Way};
 use sshd::free_port;
 use stager_core::error::Class;
 use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
-use stager_origins::{verify_content, Listing, Priority, S3Config, Secret, Verified};
+use stager_origins::{verify_content, Listing, Pace, S3Config, Secret, Verified};
 
 fn place(gateway: &Gateway) -> BucketPlace {
     BucketPlace::new(gateway, origin(gateway.config()))
@@ -166,8 +166,8 @@ async fn a_lie_on_the_way_is_noticed() {
         upload(&place, &file, &path, How::default()).await.unwrap();
         let hash = blake3::hash(&bytes).to_hex().to_string();
         relay.arm(Mischief::Flip, Way::Down, 3 << 20);
-        assert!(!verify_content(&*place.origin, &path, size_bytes as u64, &hash, &Priority::default()).await.unwrap().matches);
-        assert!(verify_content(&*place.origin, &path, size_bytes as u64, &hash, &Priority::default()).await.unwrap().matches);
+        assert!(!verify_content(&*place.origin, &path, size_bytes as u64, &hash, &Pace::default()).await.unwrap().matches);
+        assert!(verify_content(&*place.origin, &path, size_bytes as u64, &hash, &Pace::default()).await.unwrap().matches);
     }
     assert_eq!(relay.struck(), 6);
     nothing_unfinished(&gateway).await;

@@ -13,7 +13,7 @@ use place::DirectoryPlace;
 use relay::{Mischief, Relay, Way};
 use sshd::{keygen, keygen_of, Sshd};
 use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
-use stager_origins::{open, LeftOut, Listing, Origin, OriginConfig, SftpConfig, SftpOrigin, SshfsConfig, Synced, Timing, Verified, Why};
+use stager_origins::{open, LeftOut, Listing, Origin, OriginConfig, Paced, SftpConfig, SftpOrigin, SshfsConfig, Synced, Timing, Verified, Why};
 
 fn origin(config: SftpConfig) -> Arc<dyn Origin> {
     open(&OriginConfig::Sftp(config)).unwrap()
@@ -307,7 +307,7 @@ async fn who_is_turned_away_at_the_door_comes_again_and_does_not_hammer() {
     let relay = Relay::to(sshd.port).await;
     let timing = Timing { grow_again: Duration::from_millis(100), ..Timing::default() };
     let config = SftpConfig { connections_max: Some(3), ..sshd.config_by(relay.port) };
-    let origin: Arc<dyn Origin> = Arc::new(SftpOrigin::with_timing(&config, timing).unwrap());
+    let origin: Arc<dyn Origin> = Arc::new(Paced::new(Arc::new(SftpOrigin::with_timing(&config, timing).unwrap()), None));
     let asking = futures::future::join_all((0..32).map(|_| origin.stat("file")));
     let leaving = async {
         eventually(|| turned_away() >= 2).await;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use stager_core::error::ApiError;
 use stager_core::ids::check_relative_path;
-use stager_origins::{verify_content, Listing, OriginConfig, Priority, Probe, VerifyAnswer};
+use stager_origins::{verify_content, Listing, OriginConfig, Pace, Probe, VerifyAnswer};
 
 use crate::blocking::blocking;
 use crate::context::OpenOrigin;
@@ -93,7 +93,7 @@ pub async fn erase(node: &Node, origin_id: &str, request: EraseRequest) -> Resul
 pub async fn verify(node: &Node, origin_id: &str, request: VerifyRequest) -> Result<VerifyAnswer, ApiError> {
     check_relative_path(&request.path)?;
     let origin = node.context.origin(origin_id)?.origin;
-    verify_content(origin.as_ref(), &request.path, request.size_bytes, &request.blake3, &Priority::default()).await
+    verify_content(origin.as_ref(), &request.path, request.size_bytes, &request.blake3, &Pace::default()).await
 }
 
 /// Nobody waits for it: it ends by itself, or with the node.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::{ApiError, Class, Code};
-use stager_origins::{Entry, EntryKind, Origin, Priority, Sink};
+use stager_origins::{Entry, EntryKind, Origin, Pace, Sink};
 
 use super::{Moved, STALL, VERIFY_BYTES_PER_S_MIN};
 use crate::blocking::blocking;
@@ -65,7 +65,7 @@ pub(super) async fn get(origin: &dyn Origin, path: &str, to: PathBuf) -> Result<
         let message = format!("{path} has {} bytes, {} came; it is fetched again", entry.size_bytes, digests.size_bytes);
         return Err(ApiError::new(Code::ShortRead, path, message));
     }
-    let (verified, _) = verify_by_origin(origin, &entry, &reported, &digests, &Priority::default()).await?;
+    let (verified, _) = verify_by_origin(origin, &entry, &reported, &digests, &Pace::default()).await?;
     Ok(Moved { size_bytes: digests.size_bytes, sha256: digests.sha256.expect("asked for"), verified })
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stager_core::error::{ApiError, Code};
-use stager_origins::{Origin, Priority, Upload};
+use stager_origins::{Origin, Pace, Upload};
 
 use super::{Moved, STALL, VERIFY_BYTES_PER_S_MIN};
 use crate::blocking::blocking;
@@ -34,7 +34,7 @@ pub(super) async fn put(origin: &dyn Origin, from: PathBuf, path: &str) -> Resul
         executable,
         // The next try of the same content takes over what this one left.
         transfer_id: &digests.blake3[..32],
-        priority: Priority::default(),
+        pace: Pace::default(),
         progress: &|bytes| {
             sent.fetch_add(bytes, Ordering::Relaxed);
         },

@@ -4,7 +4,7 @@ use crc_fast::{checksum, CrcAlgorithm};
 use sha2::{Digest, Sha256};
 
 use super::{code, content, get, local, there, upload, How, Place};
-use crate::{Priority, ReportedChecksum};
+use crate::{Pace, ReportedChecksum};
 
 pub async fn what_it_says_it_does_it_does(place: &dyn Place) {
     let origin = place.origin();
@@ -40,8 +40,8 @@ pub async fn what_it_reports_is_true(place: &dyn Place) {
     }
     if let Some(again) = can.confirm {
         let (mine, theirs) = ((blake3::hash(&bytes), sha256(&bytes)), (blake3::hash(&other), sha256(&other)));
-        again.confirm(&entry, mine.0, &mine.1, &Priority::default()).await.unwrap();
-        assert_eq!(code(again.confirm(&entry, theirs.0, &theirs.1, &Priority::default()).await), "checksum_mismatch");
+        again.confirm(&entry, mine.0, &mine.1, &Pace::default()).await.unwrap();
+        assert_eq!(code(again.confirm(&entry, theirs.0, &theirs.1, &Pace::default()).await), "checksum_mismatch");
     }
 }
 

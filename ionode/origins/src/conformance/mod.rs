@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::ApiError;
 
-use crate::{Entry, Made, Origin, Priority, Sink, Upload, Uploaded};
+use crate::{Entry, Made, Origin, Pace, Sink, Upload, Uploaded};
 
 /// An origin under test, and the far side of it.
 #[async_trait]
@@ -166,7 +166,7 @@ pub async fn upload_as(
         made: how.made.map(|ago_s| Made { ago: Duration::from_secs(ago_s), told: Instant::now() }),
         executable: how.executable,
         transfer_id,
-        priority: Priority::default(),
+        pace: Pace::default(),
         progress,
     };
     origin.upload(upload).await

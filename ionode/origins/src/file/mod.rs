@@ -23,7 +23,6 @@ use stager_core::error::{ApiError, Code};
 
 use crate::config::FileConfig;
 use crate::failure;
-use crate::pacer::Pacer;
 use crate::path::{checked, checked_file, split};
 use crate::path_locks::PathLocks;
 use crate::ranges::pieces;
@@ -45,7 +44,6 @@ pub struct FileOrigin {
 struct Site {
     base_path: PathBuf,
     place: String,
-    pacer: Arc<Pacer>,
     /// By directory: having its names put on the disk.
     syncs: Arc<Waves<Result<Synced, Errno>>>,
 }
@@ -58,8 +56,7 @@ impl FileOrigin {
             return Err(ApiError::new(Code::BadRequest, &shown, format!("The base_path {shown:?} of a file origin must be absolute.")));
         }
         let place = format!("file origin {}", base_path.display());
-        let pacer = Pacer::new(config.bandwidth_bytes_per_s_max);
-        Ok(Self { site: Arc::new(Site { base_path, place, pacer, syncs: Arc::default() }), locks: PathLocks::default() })
+        Ok(Self { site: Arc::new(Site { base_path, place, syncs: Arc::default() }), locks: PathLocks::default() })
     }
 }
 
@@ -217,7 +214,7 @@ impl Origin for FileOrigin {
             .map(|piece| {
                 let (site, handle, path, offset) = (self.site.clone(), handle.clone(), expected.path.clone(), piece.start);
                 async move {
-                    self.site.pacer.take(piece.end - piece.start, &sink.priority()).await;
+                    sink.pace().pass(piece.end - piece.start).await;
                     let chunk = blocking(move || site.read(&handle, &path, piece)).await?;
                     sink.write_at(offset, chunk).await
                 }

@@ -72,11 +72,11 @@ pub async fn upload(site: &Arc<Site>, guard: PathGuard, upload: &Upload<'_>, cle
 
 /// To hand each step over to another thread would cost more than the step.
 async fn small(site: &Arc<Site>, guard: PathGuard, upload: &Upload<'_>, wanted: Wanted) -> Result<Uploaded, ApiError> {
-    site.pacer.take(upload.size_bytes, &upload.priority).await;
-    let (local, shown, priority) = (upload.local.to_owned(), upload.path.to_owned(), upload.priority.clone());
+    upload.pace.pass(upload.size_bytes).await;
+    let (local, shown, pace) = (upload.local.to_owned(), upload.path.to_owned(), upload.pace.clone());
     let (at, size_bytes, preparing) = (site.clone(), upload.size_bytes, Job::preparing(site, guard, upload, wanted.clone()));
     let done = blocking(move || {
-        let content = LocalFile::open_here(local, shown, size_bytes, priority)?.whole(&wanted.blake3)?;
+        let content = LocalFile::open_here(local, shown, size_bytes, pace)?.whole(&wanted.blake3)?;
         if let Some(adopted) = existing(&at, &wanted)? {
             return Ok((adopted, None));
         }
@@ -178,7 +178,7 @@ async fn write_and_publish(job: &Arc<Job>, local: LocalFile, upload: &Upload<'_>
     let at = job.clone();
     let (file, clock_ahead_s) = blocking(move || at.begin()).await?;
     let file = Arc::new(file);
-    let source = local.source(WRITE_BYTES, false, &job.site.pacer);
+    let source = local.source(WRITE_BYTES, false);
     while let Some((offset, piece)) = source.next().await? {
         let (at, to, length) = (job.clone(), file.clone(), piece.len() as u64);
         blocking(move || to.write_all_at(&piece, offset).map_err(|error| at.failure(errno_of(&error)))).await?;

@@ -45,7 +45,14 @@ fn base_itself(path: &str) -> Entry {
 impl Origin for HttpOrigin {
     /// No stat before a fetch: each answer names the content that it is of.
     fn capabilities(&self) -> Capabilities<'_> {
-        Capabilities { lists: false, writes: false, checksums: Some(self), whole_only: Some(self), ..Capabilities::PLAIN }
+        Capabilities {
+            lists: false,
+            writes: false,
+            pieces_at_once_max: Some(self.site.connections_max),
+            checksums: Some(self),
+            whole_only: Some(self),
+            ..Capabilities::PLAIN
+        }
     }
 
     async fn stat(&self, path: &str) -> Result<Entry, ApiError> {

@@ -91,8 +91,8 @@ impl Reading<'_> {
 
     /// The next piece, with its permit.
     async fn next(&self, left: &mut VecDeque<Range<u64>>) -> Option<(Range<u64>, Permit)> {
-        let piece = ranges::cut(left, self.site.pacer.piece_bytes(PIECE_BYTES_MIN, PIECE_BYTES_MAX))?;
-        let permit = self.site.pacer.acquire(piece.end - piece.start, self.sink.priority()).await;
+        let piece = ranges::cut(left, self.sink.pace().piece_bytes(PIECE_BYTES_MIN, PIECE_BYTES_MAX))?;
+        let permit = self.sink.pace().ask(piece.end - piece.start).await;
         Some((piece, permit))
     }
 
@@ -156,7 +156,7 @@ impl Reading<'_> {
             if length > paid {
                 drop(permit.take());
                 let next = PIECE_BYTES_MIN.max(length - paid);
-                permit = Some(self.site.pacer.acquire(next, self.sink.priority()).await);
+                permit = Some(self.sink.pace().ask(next).await);
                 paid += next;
             }
             paid -= length;

@@ -19,7 +19,6 @@ use super::client::{client, Timeouts};
 use super::identity::{self, Condition, Identity};
 use crate::config::HttpConfig;
 use crate::failure;
-use crate::pacer::Pacer;
 use crate::Entry;
 
 /// Many only for many small files at once; a large one takes a few.
@@ -34,7 +33,6 @@ pub struct Site {
     client: Client,
     base: Base,
     pub place: String,
-    pub pacer: Arc<Pacer>,
     pub connections_max: usize,
     connections: Arc<Semaphore>,
     /// Most of them, for those who stat many files: whoever reads one does not wait behind all of these.
@@ -68,7 +66,6 @@ impl Site {
             client: client(config, &base, timeouts)?,
             place: base.shown().to_owned(),
             base,
-            pacer: Pacer::with_permits_max(config.bandwidth_bytes_per_s_max, connections_max),
             connections_max,
             connections: Arc::new(Semaphore::new(connections_max)),
             stats: Semaphore::new((connections_max * 3 / 4).max(1)),

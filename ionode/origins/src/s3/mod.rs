@@ -26,7 +26,7 @@ use crate::capabilities::{Capabilities, ReportedChecksum, ReportsChecksums, Stat
 use crate::coalescing_buffer::CoalescingBuffer;
 use crate::config::S3Config;
 use crate::failure;
-use crate::pacer::{Pacer, Permit};
+use crate::pacer::Permit;
 use crate::path::{checked, checked_file, is_temporary, join, split, temporary_name};
 use crate::path_locks::PathLocks;
 use crate::ranges;
@@ -47,7 +47,6 @@ pub struct S3Origin {
     clients: Clients,
     place: String,
     prefix: String,
-    pacer: Arc<Pacer>,
     locks: PathLocks,
     /// An ETag is the MD5 of what was put in one piece, unless the server encrypts by keys of its own.
     tags_are_md5: AtomicBool,
@@ -73,7 +72,6 @@ impl S3Origin {
             clients: client::clients(config, &place)?,
             place,
             prefix,
-            pacer: Pacer::new(config.bandwidth_bytes_per_s_max),
             locks: PathLocks::default(),
             tags_are_md5: AtomicBool::new(true),
             heard: Mutex::default(),
@@ -162,8 +160,8 @@ impl S3Origin {
     /// The pieces, each with its permit.
     fn asked<'a>(&'a self, left: VecDeque<Range<u64>>, sink: &'a dyn Sink) -> BoxStream<'a, (Range<u64>, Permit)> {
         let next = move |mut left| async move {
-            let piece = ranges::cut(&mut left, self.pacer.piece_bytes(READ_BYTES_MIN, READ_BYTES_MAX))?;
-            let permit = self.pacer.acquire(piece.end - piece.start, sink.priority()).await;
+            let piece = ranges::cut(&mut left, sink.pace().piece_bytes(READ_BYTES_MIN, READ_BYTES_MAX))?;
+            let permit = sink.pace().ask(piece.end - piece.start).await;
             Some(((piece, permit), left))
         };
         stream::unfold(left, next).boxed()

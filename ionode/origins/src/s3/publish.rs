@@ -108,7 +108,7 @@ async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<
         Err(error) if error.code == Code::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry, &upload.priority).await? == upload.blake3 {
+    if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry, &upload.pace).await? == upload.blake3 {
         let (verified, synced) = (Verified::Adopted, Synced::ByServer);
         return Ok(Some(Uploaded { token: entry.token, verified, synced, bytes_moved: upload.size_bytes }));
     }
@@ -132,7 +132,7 @@ async fn refuse_newer(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Res
 async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<Sent, ApiError> {
     let key = origin.key(path)?;
     let _memory = memory_for(origin, upload.size_bytes).await;
-    let source = local.source((upload.size_bytes as usize).max(1), false, &origin.pacer);
+    let source = local.source((upload.size_bytes as usize).max(1), false);
     let bytes = source.next().await?.map_or(Bytes::new(), |(_, bytes)| bytes);
     if source.hashes().await.blake3 != upload.blake3 {
         return Err(source.damaged());
@@ -215,7 +215,7 @@ async fn multipart(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Lo
     let id = origin.clients.plain.create_multipart(&key).await.map_err(|error| origin.failure(&error, path))?;
     let mut begun = Multipart { origin, path, key, id, open: true, sending: Arc::default() };
     let part_bytes = part_bytes(upload.size_bytes);
-    let source = local.source(part_bytes as usize, false, &origin.pacer);
+    let source = local.source(part_bytes as usize, false);
     let (parts, digests): (Vec<_>, Vec<_>) = begun.send(&source, part_bytes, upload.progress).await?.into_iter().unzip();
     if source.hashes().await.blake3 != upload.blake3 {
         return Err(source.damaged());
@@ -305,7 +305,7 @@ async fn verified(origin: &S3Origin, upload: &Upload<'_>, path: &str, written: W
         return of_somebody_else(origin, upload, path, &written).await;
     }
     let content = match entry.size_bytes == upload.size_bytes {
-        true => content_blake3(origin, &entry, &upload.priority).await.map(Some),
+        true => content_blake3(origin, &entry, &upload.pace).await.map(Some),
         false => Ok(None),
     };
     match content {

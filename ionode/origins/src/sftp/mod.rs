@@ -28,11 +28,10 @@ use crate::capabilities::{Capabilities, Confirm, GetReady};
 use crate::config::SftpConfig;
 use crate::failure;
 use crate::newer::seconds_of;
-use crate::pacer::Pacer;
 use crate::path::{checked, checked_file, split};
 use crate::path_locks::PathLocks;
 use crate::waves::Waves;
-use crate::{Entry, EntryKind, Listing, Origin, Priority, Probe, Sink, Upload, Uploaded, Verified};
+use crate::{Entry, EntryKind, Listing, Origin, Pace, Probe, Sink, Upload, Uploaded, Verified};
 use link::Link;
 use pool::{Pool, Work};
 
@@ -71,9 +70,6 @@ struct Site {
     pool: Arc<Pool>,
     place: Arc<str>,
     base: String,
-    pacer: Arc<Pacer>,
-    /// What is written and not answered; the bandwidth is kept by `pacer`, both ways together.
-    writes: Arc<Pacer>,
     /// The server's clock minus ours, as seen on a file just written; zero until then.
     clock_ahead_s: AtomicI64,
     /// Whether a remote checksum may still be tried.
@@ -106,8 +102,6 @@ impl SftpOrigin {
             pool: Arc::new(Pool::new(config.clone(), place.clone(), timing)),
             place,
             base,
-            pacer: Pacer::new(config.bandwidth_bytes_per_s_max),
-            writes: Pacer::new(None),
             clock_ahead_s: AtomicI64::new(0),
             shell: AtomicBool::new(config.shell_checksum),
             makings: Arc::default(),
@@ -374,8 +368,8 @@ impl GetReady for SftpOrigin {
 
 #[async_trait]
 impl Confirm for SftpOrigin {
-    async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str, priority: &Priority) -> Result<Verified, ApiError> {
-        read::confirm(&self.site, entry, blake3, sha256, priority).await
+    async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str, pace: &Pace) -> Result<Verified, ApiError> {
+        read::confirm(&self.site, entry, blake3, sha256, pace).await
     }
 }
 

@@ -24,7 +24,7 @@ use crate::failure;
 use crate::local::{Hashes, LocalFile, Source};
 use crate::path::{join, split, temporary_name};
 use crate::path_locks::PathGuard;
-use crate::{Entry, EntryKind, Priority, Synced, Upload, Uploaded, Verified};
+use crate::{Entry, EntryKind, Pace, Synced, Upload, Uploaded, Verified};
 
 struct Job<'a> {
     site: &'a Arc<Site>,
@@ -69,7 +69,7 @@ async fn existing(site: &Arc<Site>, link: &Arc<Link>, path: &str, upload: &Uploa
     if entry.kind == EntryKind::Directory {
         return Err(failure::is_directory(path, &site.place));
     }
-    if entry.size_bytes == upload.size_bytes && hash_of(site, link, &entry, &upload.priority).await? == upload.blake3 {
+    if entry.size_bytes == upload.size_bytes && hash_of(site, link, &entry, &upload.pace).await? == upload.blake3 {
         let synced = put_on_disk(site, link, path).await;
         return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, synced, bytes_moved: upload.size_bytes }));
     }
@@ -152,9 +152,9 @@ async fn synced(opened: Result<Opened, SftpError>) -> bool {
     synced.is_ok()
 }
 
-async fn hash_of(site: &Arc<Site>, link: &Arc<Link>, entry: &Entry, priority: &Priority) -> Result<blake3::Hash, ApiError> {
+async fn hash_of(site: &Arc<Site>, link: &Arc<Link>, entry: &Entry, pace: &Pace) -> Result<blake3::Hash, ApiError> {
     let opened = open_expected(site, link, entry, &site.remote(&entry.path)).await?;
-    let found = hash(site, &opened, &entry.path, entry.size_bytes, priority).await?;
+    let found = hash(site, &opened, &entry.path, entry.size_bytes, pace).await?;
     site.same_token(entry, &site.stat_on(link, &entry.path).await?)?;
     Ok(found)
 }
@@ -220,7 +220,7 @@ impl Job<'_> {
     /// Opened when there is a handle at the server to write it to: a small file is read at once, and thousands may wait for their handle.
     async fn source(&self, link: &Link) -> Result<Source, ApiError> {
         let want_sha256 = self.site.shell.load(Ordering::Relaxed);
-        Ok(LocalFile::open(self.upload).await?.source(link.write_bytes as usize, want_sha256, &self.site.pacer))
+        Ok(LocalFile::open(self.upload).await?.source(link.write_bytes as usize, want_sha256))
     }
 
     /// What all that was handed out hashes to.
@@ -238,7 +238,7 @@ impl Job<'_> {
     async fn write_at_once(&self, source: &Source, first: Opened) -> Result<(Hashes, String), ApiError> {
         let pieces: Vec<(u64, Bytes)> = source.pieces().try_collect().await?;
         let hashes = self.sent(source).await?;
-        let permit = self.site.writes.acquire(self.upload.size_bytes.max(1), self.upload.priority.clone()).await;
+        let permit = self.upload.pace.send(self.upload.size_bytes.max(1)).await;
         let (link, handle) = (first.link.clone(), first.handle.clone());
         let write = |(offset, piece): (u64, Bytes)| link.sftp.write(handle.clone(), offset, piece.to_vec());
         let written = futures::future::join_all(pieces.into_iter().map(write));
@@ -258,7 +258,7 @@ impl Job<'_> {
 
     async fn write(&self, opened: &Opened, (offset, piece): (u64, Bytes)) -> Result<(), ApiError> {
         let link = &opened.link;
-        let permit = self.site.writes.acquire(piece.len() as u64, self.upload.priority.clone()).await;
+        let permit = self.upload.pace.send(piece.len() as u64).await;
         if let Err(error) = link.sftp.write(opened.handle.clone(), offset, piece.to_vec()).await {
             let left = self.upload.size_bytes - offset;
             return Err(self.site.or_full(link, link.failure(error, &self.path), left).await);
@@ -315,7 +315,7 @@ impl Job<'_> {
             }
         }
         let opened = Opened::file(link, &remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, &self.path))?;
-        match hash(self.site, &opened, &self.path, size_bytes, &self.upload.priority).await {
+        match hash(self.site, &opened, &self.path, size_bytes, &self.upload.pace).await {
             Ok(found) if found == hashes.blake3 => Ok((Verified::Readback, size_bytes)),
             Err(error) if error.code != Code::ShortRead => Err(error),
             _ => Err(failure::written_differs(&self.path, &self.site.place)),
@@ -325,7 +325,7 @@ impl Job<'_> {
     /// In a task of its own that keeps the lock: once begun it ends, and no later try meets a half-done rename.
     async fn publish(&self, link: Arc<Link>, guard: PathGuard, seen: String) -> Result<(String, Synced), ApiError> {
         let (site, path, replace, size_bytes) = (self.site.clone(), self.path.clone(), self.upload.replace, self.upload.size_bytes);
-        let (blake3, priority) = (self.upload.blake3, self.upload.priority.clone());
+        let (blake3, pace) = (self.upload.blake3, self.upload.pace.clone());
         let temporary = self.temporary.clone();
         let task = tokio::spawn(async move {
             let _guard = guard;
@@ -345,7 +345,7 @@ impl Job<'_> {
             let (removed, name) = futures::join!(removed, put_names_on_disk(&site, &link, split(&path).0));
             removed?;
             // Somebody may have put another file there already.
-            let same = entry.token == seen || (entry.size_bytes == size_bytes && hash_of(&site, &link, &entry, &priority).await? == blake3);
+            let same = entry.token == seen || (entry.size_bytes == size_bytes && hash_of(&site, &link, &entry, &pace).await? == blake3);
             match (same, link.offers.fsync) {
                 (true, true) => Ok((entry.token, named(name))),
                 (true, false) => Ok((entry.token, Synced::Nothing)),

@@ -23,7 +23,7 @@ use crate::failure;
 use crate::pacer::Permit;
 use crate::path::checked_file;
 use crate::ranges::pieces;
-use crate::{Entry, Priority, Sink, Verified};
+use crate::{Entry, Pace, Sink, Verified};
 
 pub const IN_FLIGHT: usize = 32;
 /// A file of so few pieces is asked for as a whole, and looked at in the same breath.
@@ -87,7 +87,7 @@ async fn small(
     let path = expected.path.as_str();
     let bytes = pieces.iter().map(|piece| piece.end - piece.start).sum();
     let opened = Opened::file(link, remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, path))?;
-    let permit = site.pacer.acquire(bytes, sink.priority()).await;
+    let permit = sink.pace().ask(bytes).await;
     let handle = opened.handle.clone();
     let read = |piece: &Range<u64>| link.sftp.read(handle.clone(), piece.start, (piece.end - piece.start) as u32);
     let reads = futures::future::join_all(pieces.iter().map(read));
@@ -115,7 +115,7 @@ impl Job<'_> {
     fn asked(&self) -> BoxStream<'_, (Range<u64>, Permit)> {
         let next = move |()| async move {
             let piece = self.next()?;
-            let permit = self.site.pacer.acquire(piece.end - piece.start, self.sink.priority()).await;
+            let permit = self.sink.pace().ask(piece.end - piece.start).await;
             Some(((piece, permit), ()))
         };
         stream::unfold((), next).boxed()
@@ -196,12 +196,12 @@ async fn read_piece(site: &Site, link: &Link, handle: &str, path: &str, piece: R
 }
 
 /// The content of an open file, hashed in order while many reads are in flight.
-pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64, priority: &Priority) -> Result<blake3::Hash, ApiError> {
+pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64, pace: &Pace) -> Result<blake3::Hash, ApiError> {
     let step = opened.link.read_bytes;
     let starts = (0..size_bytes).step_by(step as usize);
     let paced = |start: u64| async move {
         let piece = start..(start + step).min(size_bytes);
-        let permit = site.pacer.acquire(piece.end - piece.start, priority.clone()).await;
+        let permit = pace.ask(piece.end - piece.start).await;
         let chunk = read_piece(site, &opened.link, &opened.handle, path, piece).await?;
         permit.complete();
         Ok::<_, ApiError>(chunk)
@@ -215,13 +215,7 @@ pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64, pri
 }
 
 /// By the server's shell where that proves it, else by reading everything a second time.
-pub async fn confirm(
-    site: &Arc<Site>,
-    entry: &Entry,
-    blake3: blake3::Hash,
-    sha256: &str,
-    priority: &Priority,
-) -> Result<Verified, ApiError> {
+pub async fn confirm(site: &Arc<Site>, entry: &Entry, blake3: blake3::Hash, sha256: &str, pace: &Pace) -> Result<Verified, ApiError> {
     let lease = site.pool.lease(Work::Bulk).await?;
     let link = lease.link.clone();
     let remote = site.remote(&checked_file(&entry.path)?);
@@ -232,7 +226,7 @@ pub async fn confirm(
         }
     }
     let opened = open_expected(site, &link, entry, &remote).await?;
-    let found = hash(site, &opened, &entry.path, entry.size_bytes, priority).await?;
+    let found = hash(site, &opened, &entry.path, entry.size_bytes, pace).await?;
     site.same_token(entry, &site.stat_on(&link, &entry.path).await?)?;
     if found == blake3 {
         return Ok(Verified::Readback);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use stager_origins::conformance::Place;
-use stager_origins::{HttpConfig, HttpOrigin, Origin, Timeouts};
+use stager_origins::{open, HttpConfig, HttpOrigin, Origin, OriginConfig, Paced, Timeouts};
 
 use super::place::{files_below, write_file};
 use super::sshd::free_port;
@@ -161,13 +161,13 @@ fn authority(openssl: &Path, place: &Path) {
 }
 
 pub fn origin(config: HttpConfig) -> Arc<dyn Origin> {
-    Arc::new(HttpOrigin::new(&config).unwrap())
+    open(&OriginConfig::Http(config)).unwrap()
 }
 
 /// For a server that falls silent: whoever does not wants to be waited for on a busy machine.
 pub fn impatient_origin(config: HttpConfig) -> Arc<dyn Origin> {
     let timeouts = Timeouts { silence: Duration::from_secs(4), ..Timeouts::default() };
-    Arc::new(HttpOrigin::with_timeouts(&config, timeouts).unwrap())
+    Arc::new(Paced::new(Arc::new(HttpOrigin::with_timeouts(&config, timeouts).unwrap()), config.bandwidth_bytes_per_s_max))
 }
 
 pub struct WebPlace {
