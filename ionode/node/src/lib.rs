@@ -33,7 +33,6 @@ pub mod sandbox;
 pub mod scrub;
 pub mod serve;
 pub mod shutdown;
-pub mod stall;
 pub mod store;
 pub mod stripes;
 pub mod transfer_agent;

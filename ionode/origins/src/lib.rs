@@ -27,9 +27,11 @@ mod pacer;
 mod path;
 mod path_locks;
 mod ranges;
+mod retried;
 pub mod rights;
 mod s3;
 mod sftp;
+mod stall;
 mod verify;
 mod waves;
 mod window;
@@ -42,8 +44,10 @@ pub use newer::Made;
 pub use open::open;
 pub use paced::{Pace, Paced};
 pub use pacer::Priority;
+pub use retried::{Retried, Retries};
 pub use s3::S3Origin;
 pub use sftp::{SftpOrigin, Timing};
+pub use stall::stalled;
 pub use verify::{content_blake3, verify_content, VerifyAnswer};
 
 /// One file or directory at an origin. `token` tells two contents at one path apart.

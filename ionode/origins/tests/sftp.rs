@@ -13,7 +13,9 @@ use place::DirectoryPlace;
 use relay::{Mischief, Relay, Way};
 use sshd::{keygen, keygen_of, Sshd};
 use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
-use stager_origins::{open, LeftOut, Listing, Origin, OriginConfig, Paced, SftpConfig, SftpOrigin, SshfsConfig, Synced, Timing, Verified, Why};
+use stager_origins::{
+    open, LeftOut, Listing, Origin, OriginConfig, Paced, SftpConfig, SftpOrigin, SshfsConfig, Synced, Timing, Verified, Why,
+};
 
 fn origin(config: SftpConfig) -> Arc<dyn Origin> {
     open(&OriginConfig::Sftp(config)).unwrap()

@@ -19,6 +19,7 @@ use stager_core::error::{ApiError, Class, Code};
 use stager_core::ids::check_id;
 use stager_core::replica::{ReplicaKey, ReplicaKind};
 use stager_core::stripes::{Layout, Share};
+use stager_origins::stalled;
 use stager_origins::Sink;
 use tokio::sync::Notify;
 
@@ -28,7 +29,6 @@ use crate::blocking::blocking;
 use crate::failure::{at, bad_request};
 use crate::peers::link::{Link, Term};
 use crate::peers::source::Source;
-use crate::stall::stalled;
 use crate::stripes::{from_hex, hex, merged, StripeManifest};
 
 /// How a file that nobody has in stripes is cut.

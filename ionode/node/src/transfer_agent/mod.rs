@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{json, Value};
 use stager_core::error::ApiError;
-use stager_origins::{open, Origin, OriginConfig, Verified};
+use stager_origins::{open, Origin, OriginConfig, Retried, Retries, Verified};
 
 use crate::failure::bad_request;
 
@@ -23,6 +23,8 @@ use crate::failure::bad_request;
 const STALL: Duration = Duration::from_secs(60);
 /// What is verified at the origin moves no byte that we could count: it gets time by the file's size on top.
 const VERIFY_BYTES_PER_S_MIN: u64 = 8 << 20;
+const RETRIES: Retries =
+    Retries { without_a_byte_max: 3, pause: Duration::from_millis(500), stall: STALL, stall_bytes_per_s: VERIFY_BYTES_PER_S_MIN };
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -120,7 +122,7 @@ impl TransferAgent {
             return Ok(origin.clone());
         }
         let config: OriginConfig = serde_json::from_value(config).map_err(|error| misunderstood(&error))?;
-        let origin = open(&config)?;
+        let origin: Arc<dyn Origin> = Arc::new(Retried::new(open(&config)?, RETRIES));
         origins.insert(key, origin.clone());
         Ok(origin)
     }

@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stager_core::error::{ApiError, Code};
-use stager_origins::{Origin, Pace, Upload};
+use stager_origins::{stalled, Origin, Pace, Upload};
 
 use super::{Moved, STALL, VERIFY_BYTES_PER_S_MIN};
 use crate::blocking::blocking;
 use crate::failure::at;
-use crate::stall::stalled;
 use crate::store::digest::{of_file, Digests};
 
 const EXECUTABLE: u32 = 0o111;

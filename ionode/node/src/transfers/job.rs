@@ -11,14 +11,13 @@ use prometheus_client::metrics::counter::Counter;
 use stager_core::error::{ApiError, Code};
 use stager_core::record::Partial;
 use stager_core::replica::Replica;
-use stager_origins::{Priority, Synced, Verified};
+use stager_origins::{stalled, Priority, Synced, Verified};
 use tokio_util::sync::CancellationToken;
 
 use super::chain::Chain;
 use super::table::{Transfer, TransferTable};
 use crate::context::{Cause, NodeContext};
 use crate::metrics::{self, Moved as Bytes, OTHER};
-use crate::stall::stalled;
 use crate::wire::{TransferRequest, TransferStatus};
 
 /// One transfer while it runs.

@@ -1,0 +1,114 @@
+//! What wraps an origin keeps every promise of what it wraps, and does its own work.
+
+mod place;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use place::DirectoryPlace;
+use stager_core::error::{ApiError, Code};
+use stager_origins::conformance::{self, content, get};
+use stager_origins::{
+    open, Capabilities, Entry, FileConfig, Listing, Origin, OriginConfig, Probe, Retried, Retries, Sink, Upload, Uploaded,
+};
+
+const RETRIES: Retries =
+    Retries { without_a_byte_max: 3, pause: Duration::from_millis(1), stall: Duration::from_secs(60), stall_bytes_per_s: 1 << 20 };
+
+fn files(base: &Path) -> Arc<dyn Origin> {
+    open(&OriginConfig::File(FileConfig { base_path: base.to_owned(), bandwidth_bytes_per_s_max: None })).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_of_them_together_keep_every_promise() {
+    let base = tempfile::tempdir().unwrap();
+    let wrapped = Retried::new(files(base.path()), RETRIES);
+    conformance::all(&DirectoryPlace::new(Arc::new(wrapped), base.path())).await;
+}
+
+/// Breaks each fetch after so many writes, as long as it is to; what it gave until then has come.
+struct Breaking {
+    origin: Arc<dyn Origin>,
+    code: Code,
+    breaks: AtomicUsize,
+    writes_until: usize,
+    fetches: AtomicUsize,
+}
+
+struct BreakingSink<'a> {
+    sink: &'a dyn Sink,
+    by: &'a Breaking,
+    writes: AtomicUsize,
+    breaks: bool,
+}
+
+#[async_trait]
+impl Sink for BreakingSink<'_> {
+    async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError> {
+        if self.breaks && self.writes.fetch_add(1, Ordering::Relaxed) >= self.by.writes_until {
+            return Err(ApiError::new(self.by.code, "f", "the line broke"));
+        }
+        self.sink.write_at(offset, chunk).await
+    }
+}
+
+#[async_trait]
+impl Origin for Breaking {
+    fn capabilities(&self) -> Capabilities<'_> {
+        self.origin.capabilities()
+    }
+    async fn stat(&self, path: &str) -> Result<Entry, ApiError> {
+        self.origin.stat(path).await
+    }
+    async fn stat_many(&self, paths: &[String]) -> Vec<Result<Entry, ApiError>> {
+        self.origin.stat_many(paths).await
+    }
+    async fn list(&self, prefix: &str, recursive: bool, limit: usize) -> Result<Listing, ApiError> {
+        self.origin.list(prefix, recursive, limit).await
+    }
+    async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError> {
+        self.fetches.fetch_add(1, Ordering::Relaxed);
+        let breaks = self.breaks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        let sink = BreakingSink { sink, by: self, writes: AtomicUsize::new(0), breaks };
+        self.origin.fetch(expected, ranges, &sink).await
+    }
+    async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError> {
+        self.origin.upload(upload).await
+    }
+    async fn make_directory(&self, path: &str) -> Result<(), ApiError> {
+        self.origin.make_directory(path).await
+    }
+    async fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError> {
+        self.origin.erase(path, token).await
+    }
+    async fn probe(&self, path: &str, write: bool) -> Probe {
+        self.origin.probe(path, write).await
+    }
+}
+
+/// What a fetch of 20 MiB came to, and how often it was tried.
+async fn fetched(code: Code, breaks: usize, writes_until: usize) -> (Result<(), String>, usize) {
+    let base = tempfile::tempdir().unwrap();
+    let bytes = content(2, 20 << 20);
+    std::fs::write(base.path().join("f"), &bytes).unwrap();
+    let (breaks, fetches) = (AtomicUsize::new(breaks), AtomicUsize::new(0));
+    let breaking = Arc::new(Breaking { origin: files(base.path()), code, breaks, writes_until, fetches });
+    let origin = Retried::new(breaking.clone(), RETRIES);
+    let entry = origin.stat("f").await.unwrap();
+    // It refuses a byte that comes twice.
+    let outcome = get(&origin, &entry).await.map(|came| assert!(came == bytes)).map_err(|error| error.code.to_string());
+    (outcome, breaking.fetches.load(Ordering::Relaxed))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fetch_goes_on_where_its_line_broke_and_gives_no_byte_twice() {
+    assert_eq!(fetched(Code::ConnectionLost, 4, 1).await, (Ok(()), 5));
+    assert_eq!(fetched(Code::ConnectionLost, 2, 0).await, (Ok(()), 3));
+    assert_eq!(fetched(Code::ConnectionLost, 9, 0).await, (Err("connection_lost".to_owned()), 3), "no byte came of three tries");
+    assert_eq!(fetched(Code::SourceChanged, 1, 1).await, (Err("source_changed".to_owned()), 1), "no try can mend that");
+}
