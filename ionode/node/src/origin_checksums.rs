@@ -23,15 +23,14 @@ pub fn also(origin: &dyn Origin, reported: &ReportedChecksum, expected: &Expecte
     }
 }
 
-/// How an origin checksum verified it, if there is one, and the bytes that were read a second time for it. An error where the checksum
-/// differs.
+/// How an origin checksum verified it, if there is one. An error where the checksum differs.
 pub async fn verify_by_origin(
     origin: &dyn Origin,
     entry: &Entry,
     reported: &ReportedChecksum,
     digests: &Digests,
     pace: &Pace,
-) -> Result<(Option<Verified>, u64), ApiError> {
+) -> Result<Option<Verified>, ApiError> {
     if let Some(kind) = differing(reported, digests) {
         return Err(damaged(entry, kind));
     }
@@ -39,12 +38,10 @@ pub async fn verify_by_origin(
         return by_reading_again(origin, entry, digests, pace).await;
     }
     let by_checksum = (*reported != ReportedChecksum::default()).then_some(Verified::OriginChecksum);
-    let Some(again) = origin.capabilities().confirm else { return Ok((by_checksum, 0)) };
+    let Some(again) = origin.capabilities().confirm else { return Ok(by_checksum) };
     let blake3 = blake3::Hash::from_hex(&digests.blake3).expect("our own digest");
     let sha256 = digests.sha256.as_deref().expect("asked for");
-    let confirmed = again.confirm(entry, blake3, sha256, pace).await?;
-    let read_again = if confirmed == Verified::Readback { entry.size_bytes } else { 0 };
-    Ok((Some(confirmed), read_again))
+    again.confirm(entry, blake3, sha256, pace).await.map(Some)
 }
 
 fn differing(reported: &ReportedChecksum, digests: &Digests) -> Option<&'static str> {
@@ -60,14 +57,14 @@ fn differing(reported: &ReportedChecksum, digests: &Digests) -> Option<&'static 
 }
 
 /// Where an MD5 differs and a second reading gives the same content, what was taken for one is none.
-async fn by_reading_again(origin: &dyn Origin, entry: &Entry, digests: &Digests, pace: &Pace) -> Result<(Option<Verified>, u64), ApiError> {
+async fn by_reading_again(origin: &dyn Origin, entry: &Entry, digests: &Digests, pace: &Pace) -> Result<Option<Verified>, ApiError> {
     let again = content_blake3(origin, entry, pace).await?;
     if again.to_hex().as_str() != digests.blake3 {
         return Err(damaged(entry, "MD5"));
     }
     tracing::info!(path = entry.path, "the origin's ETags are no MD5 of the content; they are not compared any more");
     origin.capabilities().distrust_md5();
-    Ok((Some(Verified::Readback), entry.size_bytes))
+    Ok(Some(Verified::Readback))
 }
 
 fn damaged(entry: &Entry, kind: &str) -> ApiError {

@@ -20,6 +20,7 @@ mod failure;
 mod file;
 mod http;
 mod local;
+mod metered;
 mod newer;
 mod open;
 mod paced;
@@ -40,6 +41,7 @@ pub use capabilities::{Capabilities, Confirm, GetReady, ReportedChecksum, Report
 pub use cli::cli;
 pub use config::{Addressing, FileConfig, HttpConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
 pub use http::{HttpOrigin, Timeouts};
+pub use metered::{Meter, Metered};
 pub use newer::Made;
 pub use open::open;
 pub use paced::{Pace, Paced};

@@ -4,7 +4,7 @@ mod place;
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use place::DirectoryPlace;
 use stager_core::error::{ApiError, Code};
-use stager_origins::conformance::{self, content, get};
+use stager_origins::conformance::{self, content, get, local, upload, How};
 use stager_origins::{
-    open, Capabilities, Entry, FileConfig, Listing, Origin, OriginConfig, Probe, Retried, Retries, Sink, Upload, Uploaded,
+    open, Capabilities, Entry, FileConfig, Listing, Meter, Metered, Origin, OriginConfig, Probe, Retried, Retries, Sink, Upload, Uploaded,
 };
 
 const RETRIES: Retries =
@@ -24,11 +24,47 @@ fn files(base: &Path) -> Arc<dyn Origin> {
     open(&OriginConfig::File(FileConfig { base_path: base.to_owned(), bandwidth_bytes_per_s_max: None })).unwrap()
 }
 
+#[derive(Default)]
+struct Count {
+    arrived: AtomicU64,
+    sent: AtomicU64,
+}
+
+impl Meter for Count {
+    fn arrived(&self, bytes: u64) {
+        self.arrived.fetch_add(bytes, Ordering::Relaxed);
+    }
+    fn sent(&self, bytes: u64) {
+        self.sent.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Count {
+    /// Since it was asked last: (arrived, sent).
+    fn taken(&self) -> (u64, u64) {
+        (self.arrived.swap(0, Ordering::Relaxed), self.sent.swap(0, Ordering::Relaxed))
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_of_them_together_keep_every_promise() {
     let base = tempfile::tempdir().unwrap();
-    let wrapped = Retried::new(files(base.path()), RETRIES);
+    let wrapped = Metered::new(Arc::new(Retried::new(files(base.path()), RETRIES)), Arc::new(Count::default()));
     conformance::all(&DirectoryPlace::new(Arc::new(wrapped), base.path())).await;
+}
+
+#[tokio::test]
+async fn each_byte_that_moves_is_counted_once() {
+    let (base, count) = (tempfile::tempdir().unwrap(), Arc::new(Count::default()));
+    let place = DirectoryPlace::new(Arc::new(Metered::new(files(base.path()), count.clone())), base.path());
+    let size_bytes = 3 << 20;
+    let file = local(&place, &content(1, size_bytes as usize));
+    upload(&place, &file, "f", How::default()).await.unwrap();
+    assert_eq!(count.taken(), (size_bytes, size_bytes), "it is sent, and read back");
+    upload(&place, &file, "f", How::default()).await.unwrap();
+    assert_eq!(count.taken(), (size_bytes, 0), "what is adopted is only read");
+    get(&*place.origin, &place.origin.stat("f").await.unwrap()).await.unwrap();
+    assert_eq!(count.taken(), (size_bytes, 0));
 }
 
 /// Breaks each fetch after so many writes, as long as it is to; what it gave until then has come.

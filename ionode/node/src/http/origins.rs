@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use stager_core::error::ApiError;
 use stager_core::ids::check_relative_path;
-use stager_origins::{verify_content, Listing, OriginConfig, Pace, Probe, VerifyAnswer};
+use stager_origins::{verify_content, Listing, Metered, OriginConfig, Pace, Probe, VerifyAnswer};
 
 use crate::blocking::blocking;
 use crate::context::OpenOrigin;
@@ -33,6 +33,7 @@ pub async fn put(node: &Arc<Node>, origin_id: &str, body: &[u8]) -> Result<(), A
     let mountable = config.mountable();
     let origin = blocking(move || stager_origins::open(&config)).await?;
     let label = crate::metrics::origin(&value);
+    let origin = Arc::new(Metered::new(origin, Arc::new(crate::metrics::OriginBytes::new(&label))));
     node.context.put_origin(origin_id, OpenOrigin { origin, identity: identity(&value), label, mountable });
     tracing::info!(origin_id, kind = value["kind"].as_str().unwrap_or(""), "an origin was described");
     Ok(())

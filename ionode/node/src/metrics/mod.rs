@@ -5,6 +5,7 @@
 
 pub mod format;
 pub mod labels;
+mod origin_bytes;
 pub mod process;
 
 use std::sync::LazyLock;
@@ -16,6 +17,7 @@ use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
 
 pub use labels::{origin, Call, Failure, Finding, Moved, OfKind, OfListener, OfRoute, TransferEnd, OTHER};
+pub use origin_bytes::OriginBytes;
 
 pub const PREFIX: &str = "stager_node";
 

@@ -53,7 +53,7 @@ pub(super) async fn get(origin: &dyn Origin, path: &str, to: PathBuf) -> Result<
         let message = format!("{path} has {} bytes, {} came; it is fetched again", entry.size_bytes, digests.size_bytes);
         return Err(ApiError::new(Code::ShortRead, path, message));
     }
-    let (verified, _) = verify_by_origin(origin, &entry, &reported, &digests, &Pace::default()).await?;
+    let verified = verify_by_origin(origin, &entry, &reported, &digests, &Pace::default()).await?;
     Ok(Moved { size_bytes: digests.size_bytes, sha256: digests.sha256.expect("asked for"), verified })
 }
 

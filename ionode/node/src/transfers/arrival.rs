@@ -27,10 +27,7 @@ pub(super) async fn check(
     stall: Duration,
 ) -> Result<Option<Verified>, ApiError> {
     let stall = stall + Duration::from_secs(entry.size_bytes / READ_AGAIN_BYTES_PER_S_MIN);
-    let (verified, read_again) =
-        job.watched(&entry.path, stall, verify_by_origin(origin, entry, reported, digests, &job.priority.clone().into())).await?;
-    job.arrived(read_again);
-    Ok(verified)
+    job.watched(&entry.path, stall, verify_by_origin(origin, entry, reported, digests, &job.priority.clone().into())).await
 }
 
 /// Who can say what the content is.

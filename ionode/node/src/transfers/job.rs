@@ -33,15 +33,13 @@ pub(super) struct Job {
     /// It has a place in its lane.
     pub in_lane: bool,
     pub lane: String,
-    arrived: Counter,
-    sent: Counter,
+    /// Of bytes that no origin moves: an origin's own meter counts those that it moves.
+    arrived: Option<Counter>,
 }
 
 impl Job {
     fn new(context: &NodeContext, id: String, transfer: &Transfer, in_lane: bool) -> Self {
-        let place = transfer.request.place();
-        let origin = place.and_then(|place| context.origin(&place.origin_id).ok()).map_or(OTHER.to_string(), |open| open.label);
-        let moved = |direction| metrics::counts().moved.get_or_create_owned(&Bytes { origin: origin.clone(), direction });
+        let between_nodes = || metrics::counts().moved.get_or_create_owned(&Bytes { origin: OTHER.to_string(), direction: "in" });
         let (cause, progress, cancel) = (transfer.cause.clone(), transfer.progress.clone(), transfer.cancel.clone());
         Self {
             id,
@@ -53,8 +51,7 @@ impl Job {
             asked: transfer.asked,
             in_lane,
             lane: transfer.request.lane(transfer.bytes_total),
-            arrived: moved("in"),
-            sent: moved("out"),
+            arrived: transfer.request.place().is_none().then(between_nodes),
         }
     }
 
@@ -72,15 +69,15 @@ impl Job {
         )
     }
 
-    /// From the origin; those of a fetch are also its progress.
     pub fn arrived(&self, bytes: u64) {
-        self.arrived.inc_by(bytes);
+        if let Some(arrived) = &self.arrived {
+            arrived.inc_by(bytes);
+        }
     }
 
     /// A piece of an upload was taken.
     pub fn sent(&self, bytes: u64) {
         self.progress.fetch_add(bytes, Ordering::Relaxed);
-        self.sent.inc_by(bytes);
     }
 
     /// Runs work of an origin until it is done, cancelled, the node ends, or nothing has moved for `stall`.

@@ -38,7 +38,6 @@ impl Sink for ContentBuffer {
         mark.arrive(offset, length).map_err(|_| misplaced(&self.subject, offset, length))?;
         bytes[offset as usize..offset as usize + chunk.len()].copy_from_slice(&chunk);
         self.job.progress.store(mark.arrived_bytes(), Ordering::Relaxed);
-        self.job.arrived(length);
         Ok(())
     }
 

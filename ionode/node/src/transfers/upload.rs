@@ -100,11 +100,8 @@ async fn send(origin: &dyn Origin, job: &Job, request: &UploadRequest, piece: &P
         progress: &|sent| job.sent(sent),
     };
     let mut uploaded = origin.upload(upload).await?;
-    let sent = if uploaded.verified == Verified::Adopted { 0 } else { piece.size_bytes };
-    job.arrived(uploaded.bytes_moved.saturating_sub(sent));
     if request.verify == VerifyMode::Readback && uploaded.verified != Verified::Readback {
         let answer = verify_content(origin, &piece.path, piece.size_bytes, piece.blake3, &job.priority.clone().into()).await?;
-        job.arrived(answer.size_bytes);
         if !answer.matches {
             let message = format!(
                 "{} read back from its origin differs from what was sent; look at the origin's disk, then upload it again",
