@@ -2,7 +2,7 @@
 //!
 //! The one rule: it decides when a byte may move, and never which: pieces are cut where the protocol is known. So it hands each call a pace,
 //! and whoever reads or sends a piece asks that first. A wrapper that only saw bytes arrive would come too late: what has been asked for
-//! fills the line and cannot be overtaken any more.
+//! fills the line, and nothing can go before it any more.
 
 use std::ops::Range;
 use std::sync::Arc;
