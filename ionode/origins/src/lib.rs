@@ -115,13 +115,9 @@ impl Listing {
 #[async_trait]
 pub trait Sink: Send + Sync {
     async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError>;
-    /// Urgent bytes go before others on the way from the same origin.
-    fn priority(&self) -> Priority {
-        Priority::default()
-    }
-    /// How its bytes may be asked for: before each piece, by whoever reads it.
+    /// How its bytes may be asked for: whoever reads a piece asks first.
     fn pace(&self) -> Pace {
-        self.priority().into()
+        Pace::default()
     }
 }
 

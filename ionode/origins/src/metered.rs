@@ -10,7 +10,7 @@ use bytes::Bytes;
 use stager_core::error::ApiError;
 
 use crate::capabilities::{Capabilities, Confirm};
-use crate::{Entry, Listing, Origin, Pace, Priority, Probe, Sink, Upload, Uploaded, Verified};
+use crate::{Entry, Listing, Origin, Pace, Probe, Sink, Upload, Uploaded, Verified};
 
 pub trait Meter: Send + Sync {
     /// From the origin, what is read back to be verified included.
@@ -41,9 +41,6 @@ impl Sink for MeteredSink<'_> {
         self.sink.write_at(offset, chunk).await?;
         self.meter.arrived(bytes);
         Ok(())
-    }
-    fn priority(&self) -> Priority {
-        self.sink.priority()
     }
     fn pace(&self) -> Pace {
         self.sink.pace()

@@ -19,11 +19,11 @@ use crate::{Entry, Listing, Origin, Priority, Probe, Sink, Upload, Uploaded, Ver
 #[derive(Clone, Default)]
 pub struct Pace {
     priority: Priority,
-    lanes: Option<Lanes>,
+    pacers: Option<Pacers>,
 }
 
 #[derive(Clone)]
-struct Lanes {
+struct Pacers {
     /// Keeps the bandwidth, both ways together, and what is read and has not come.
     line: Arc<Pacer>,
     /// What is written and not answered.
@@ -32,36 +32,40 @@ struct Lanes {
 
 impl From<Priority> for Pace {
     fn from(priority: Priority) -> Self {
-        Self { priority, lanes: None }
+        Self { priority, pacers: None }
     }
 }
 
 impl Pace {
+    pub fn priority(&self) -> &Priority {
+        &self.priority
+    }
+
     /// Waits until so many bytes may be asked for.
     pub async fn ask(&self, bytes: u64) -> Permit {
-        self.acquire(bytes, |lanes| &lanes.line).await
+        self.acquire(bytes, |pacers| &pacers.line).await
     }
 
     /// Waits until so many bytes may be under way to the origin. The bandwidth is kept by `pass`.
     pub async fn send(&self, bytes: u64) -> Permit {
-        self.acquire(bytes, |lanes| &lanes.writes).await
+        self.acquire(bytes, |pacers| &pacers.writes).await
     }
 
     /// Waits until so many bytes may pass, where the bandwidth is all that matters.
     pub async fn pass(&self, bytes: u64) {
-        if let Some(lanes) = &self.lanes {
-            lanes.line.take(bytes, &self.priority).await;
+        if let Some(pacers) = &self.pacers {
+            pacers.line.take(bytes, &self.priority).await;
         }
     }
 
     /// Pieces of this size let others pass in between, and are large enough to keep the line full.
     pub fn piece_bytes(&self, least: u64, most: u64) -> u64 {
-        self.lanes.as_ref().map_or(least, |lanes| lanes.line.piece_bytes(least, most))
+        self.pacers.as_ref().map_or(least, |pacers| pacers.line.piece_bytes(least, most))
     }
 
-    async fn acquire(&self, bytes: u64, of: impl Fn(&Lanes) -> &Arc<Pacer>) -> Permit {
-        match &self.lanes {
-            Some(lanes) => of(lanes).acquire(bytes, self.priority.clone()).await,
+    async fn acquire(&self, bytes: u64, of: impl Fn(&Pacers) -> &Arc<Pacer>) -> Permit {
+        match &self.pacers {
+            Some(pacers) => of(pacers).acquire(bytes, self.priority.clone()).await,
             None => Permit::free(bytes),
         }
     }
@@ -69,18 +73,18 @@ impl Pace {
 
 pub struct Paced {
     origin: Arc<dyn Origin>,
-    lanes: Lanes,
+    pacers: Pacers,
 }
 
 impl Paced {
     pub fn new(origin: Arc<dyn Origin>, bytes_per_s_max: Option<u64>) -> Self {
         let pieces_max = origin.capabilities().pieces_at_once_max.unwrap_or(usize::MAX);
-        let lanes = Lanes { line: Pacer::with_permits_max(bytes_per_s_max, pieces_max), writes: Pacer::new(None) };
-        Self { origin, lanes }
+        let pacers = Pacers { line: Pacer::with_permits_max(bytes_per_s_max, pieces_max), writes: Pacer::new(None) };
+        Self { origin, pacers }
     }
 
     fn pace(&self, pace: Pace) -> Pace {
-        Pace { lanes: Some(self.lanes.clone()), ..pace }
+        Pace { pacers: Some(self.pacers.clone()), ..pace }
     }
 }
 
@@ -93,9 +97,6 @@ struct PacedSink<'a> {
 impl Sink for PacedSink<'_> {
     async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError> {
         self.sink.write_at(offset, chunk).await
-    }
-    fn priority(&self) -> Priority {
-        self.sink.priority()
     }
     fn pace(&self) -> Pace {
         self.by.pace(self.sink.pace())

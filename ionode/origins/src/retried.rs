@@ -16,7 +16,7 @@ use stager_core::error::{ApiError, Class, Code};
 
 use crate::capabilities::Capabilities;
 use crate::stall::stalled;
-use crate::{Entry, Listing, Origin, Pace, Priority, Probe, Sink, Upload, Uploaded};
+use crate::{Entry, Listing, Origin, Pace, Probe, Sink, Upload, Uploaded};
 
 /// When a fetch is tried again.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ impl Retried {
     }
 
     /// One try, and whether a byte came of it.
-    async fn attempt(&self, expected: &Entry, missing: &[Range<u64>], sink: &Noting<'_>) -> (Result<(), ApiError>, bool) {
+    async fn attempt(&self, expected: &Entry, missing: &[Range<u64>], sink: &TrackingSink<'_>) -> (Result<(), ApiError>, bool) {
         let before = sink.came.load(Ordering::Relaxed);
         let stall = self.retries.stall + Duration::from_secs(expected.size_bytes / self.retries.stall_bytes_per_s);
         let outcome = tokio::select! {
@@ -56,14 +56,14 @@ impl Retried {
 }
 
 /// Notes which bytes have come.
-struct Noting<'a> {
+struct TrackingSink<'a> {
     sink: &'a dyn Sink,
     /// In order, none touching the next.
     there: Mutex<Vec<Range<u64>>>,
     came: AtomicU64,
 }
 
-impl Noting<'_> {
+impl TrackingSink<'_> {
     fn there(&self) -> MutexGuard<'_, Vec<Range<u64>>> {
         self.there.lock().expect("no holder panics")
     }
@@ -79,16 +79,13 @@ fn short(path: &str) -> ApiError {
 }
 
 #[async_trait]
-impl Sink for Noting<'_> {
+impl Sink for TrackingSink<'_> {
     async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError> {
         let length = chunk.len() as u64;
         self.sink.write_at(offset, chunk).await?;
         add(&mut self.there(), offset..offset + length);
         self.came.fetch_add(length, Ordering::Relaxed);
         Ok(())
-    }
-    fn priority(&self) -> Priority {
-        self.sink.priority()
     }
     fn pace(&self) -> Pace {
         self.sink.pace()
@@ -126,17 +123,19 @@ impl Origin for Retried {
         self.origin.list(prefix, recursive, limit).await
     }
     async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError> {
-        let noting = Noting { sink, there: Mutex::default(), came: AtomicU64::new(0) };
+        let tracking = TrackingSink { sink, there: Mutex::default(), came: AtomicU64::new(0) };
         let (mut left, mut tries_without_a_byte) = (ranges.to_vec(), 0);
         loop {
-            let (outcome, moved) = self.attempt(expected, &left, &noting).await;
+            let (outcome, moved) = self.attempt(expected, &left, &tracking).await;
             tries_without_a_byte = if moved { 0 } else { tries_without_a_byte + 1 };
             if !self.capabilities().resumes(&expected.path) && outcome.is_err() {
-                noting.there().clear();
+                tracking.there().clear();
             }
-            left = noting.missing(ranges);
+            left = tracking.missing(ranges);
             let broken = match outcome {
                 Ok(()) if left.is_empty() => return Ok(()),
+                // It says that this is all, and another try would give as little.
+                Ok(()) if !moved => return Err(short(&expected.path)),
                 Ok(()) => short(&expected.path),
                 Err(error) => error,
             };

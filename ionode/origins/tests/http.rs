@@ -12,7 +12,7 @@ use relay::{Mischief, Relay, Way};
 use sshd::free_port;
 use stager_core::error::{ApiError, Class};
 use stager_origins::conformance::{self, content, get, Memory};
-use stager_origins::{Entry, HttpConfig, HttpOrigin, Origin, Priority, ReportedChecksum, Secret, Sink, Timeouts};
+use stager_origins::{Entry, HttpConfig, HttpOrigin, Origin, Pace, Priority, ReportedChecksum, Secret, Sink, Timeouts};
 use web::{impatient_origin, origin, Web, WebPlace};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -145,8 +145,8 @@ impl Sink for Urgent {
     async fn write_at(&self, offset: u64, chunk: bytes::Bytes) -> Result<(), ApiError> {
         self.0.write_at(offset, chunk).await
     }
-    fn priority(&self) -> Priority {
-        self.1.clone()
+    fn pace(&self) -> Pace {
+        self.1.clone().into()
     }
 }
 

@@ -70,7 +70,8 @@ async fn each_byte_that_moves_is_counted_once() {
 /// Breaks each fetch after so many writes, as long as it is to; what it gave until then has come.
 struct Breaking {
     origin: Arc<dyn Origin>,
-    code: Code,
+    /// None: it loses the rest and says that this was all.
+    code: Option<Code>,
     breaks: AtomicUsize,
     writes_until: usize,
     fetches: AtomicUsize,
@@ -87,7 +88,7 @@ struct BreakingSink<'a> {
 impl Sink for BreakingSink<'_> {
     async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError> {
         if self.breaks && self.writes.fetch_add(1, Ordering::Relaxed) >= self.by.writes_until {
-            return Err(ApiError::new(self.by.code, "f", "the line broke"));
+            return self.by.code.map_or(Ok(()), |code| Err(ApiError::new(code, "f", "the line broke")));
         }
         self.sink.write_at(offset, chunk).await
     }
@@ -128,12 +129,12 @@ impl Origin for Breaking {
 }
 
 /// What a fetch of 20 MiB came to, and how often it was tried.
-async fn fetched(code: Code, breaks: usize, writes_until: usize) -> (Result<(), String>, usize) {
+async fn fetched(code: impl Into<Option<Code>>, breaks: usize, writes_until: usize) -> (Result<(), String>, usize) {
     let base = tempfile::tempdir().unwrap();
     let bytes = content(2, 20 << 20);
     std::fs::write(base.path().join("f"), &bytes).unwrap();
     let (breaks, fetches) = (AtomicUsize::new(breaks), AtomicUsize::new(0));
-    let breaking = Arc::new(Breaking { origin: files(base.path()), code, breaks, writes_until, fetches });
+    let breaking = Arc::new(Breaking { origin: files(base.path()), code: code.into(), breaks, writes_until, fetches });
     let origin = Retried::new(breaking.clone(), RETRIES);
     let entry = origin.stat("f").await.unwrap();
     // It refuses a byte that comes twice.
@@ -147,4 +148,16 @@ async fn a_fetch_goes_on_where_its_line_broke_and_gives_no_byte_twice() {
     assert_eq!(fetched(Code::ConnectionLost, 2, 0).await, (Ok(()), 3));
     assert_eq!(fetched(Code::ConnectionLost, 9, 0).await, (Err("connection_lost".to_owned()), 3), "no byte came of three tries");
     assert_eq!(fetched(Code::SourceChanged, 1, 1).await, (Err("source_changed".to_owned()), 1), "no try can mend that");
+    assert_eq!(fetched(None, 1, 1).await, (Ok(()), 2), "the rest is fetched");
+    assert_eq!(fetched(None, 9, 0).await, (Err("short_read".to_owned()), 1), "an origin that gives nothing has nothing to give");
+}
+
+#[tokio::test]
+async fn a_fetch_that_does_not_break_does_not_pause() {
+    let base = tempfile::tempdir().unwrap();
+    std::fs::write(base.path().join("f"), b"all of it").unwrap();
+    let origin = Retried::new(files(base.path()), Retries { pause: Duration::from_secs(3600), ..RETRIES });
+    let entry = origin.stat("f").await.unwrap();
+    let fetched = tokio::time::timeout(Duration::from_secs(60), get(&origin, &entry)).await;
+    assert_eq!(fetched.expect("it paused").unwrap(), b"all of it");
 }

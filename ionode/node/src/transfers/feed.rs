@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::{ApiError, Code};
 use stager_core::stripes::Layout;
-use stager_origins::{Entry, EntryKind, Origin, Priority, Sink};
+use stager_origins::{Entry, EntryKind, Origin, Pace, Sink};
 
 #[async_trait]
 pub(super) trait Feed: Send + Sync {
@@ -74,8 +74,8 @@ impl Sink for Packed<'_> {
         Ok(())
     }
 
-    fn priority(&self) -> Priority {
-        self.sink.priority()
+    fn pace(&self) -> Pace {
+        self.sink.pace()
     }
 }
 
@@ -123,7 +123,7 @@ pub(super) fn misplaced(path: &str, offset: u64, length: u64) -> ApiError {
 #[cfg(test)]
 mod tests {
     use stager_core::stripes::Share;
-    use stager_origins::{open, FileConfig, OriginConfig};
+    use stager_origins::{open, FileConfig, OriginConfig, Priority};
 
     use super::*;
 
@@ -134,8 +134,8 @@ mod tests {
         async fn write_at(&self, _offset: u64, _chunk: Bytes) -> Result<(), ApiError> {
             Ok(())
         }
-        fn priority(&self) -> Priority {
-            self.0.clone()
+        fn pace(&self) -> Pace {
+            self.0.clone().into()
         }
     }
 
@@ -144,9 +144,9 @@ mod tests {
         let layout = Layout::new(Share { index: 1, count: 2, stripe_bytes: 4 << 20 }, 64 << 20, "f").unwrap();
         let sink = Wanted(Priority::default());
         let packed = Packed { layout, sink: &sink };
-        assert!(!packed.priority().is_urgent());
+        assert!(!packed.pace().priority().is_urgent());
         sink.0.set(true);
-        assert!(packed.priority().is_urgent());
+        assert!(packed.pace().priority().is_urgent());
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use stager_core::error::{ApiError, Code};
 use stager_core::record::{Partial, Record};
 use stager_core::watermark::Watermark;
-use stager_origins::{Priority, Sink};
+use stager_origins::{Pace, Sink};
 use tokio::sync::watch;
 
 use super::feed::misplaced;
@@ -124,8 +124,8 @@ impl Sink for IncomingData {
         self.note(offset, length)
     }
 
-    fn priority(&self) -> Priority {
-        self.job.priority.clone()
+    fn pace(&self) -> Pace {
+        self.job.priority.clone().into()
     }
 }
 

@@ -11,7 +11,7 @@ use stager_core::error::ApiError;
 use stager_core::record::Source;
 use stager_core::space::Holder;
 use stager_core::watermark::Watermark;
-use stager_origins::{Entry, Origin, Priority, Sink};
+use stager_origins::{Entry, Origin, Pace, Sink};
 
 use super::arrival::{judge, Witness};
 use super::chain::{identity, Chain};
@@ -41,8 +41,8 @@ impl Sink for ContentBuffer {
         Ok(())
     }
 
-    fn priority(&self) -> Priority {
-        self.job.priority.clone()
+    fn pace(&self) -> Pace {
+        self.job.priority.clone().into()
     }
 }
 
