@@ -48,75 +48,51 @@ fn ssh_port() -> u16 {
     22
 }
 
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SftpConfig {
-    pub host: String,
-    #[serde(default = "ssh_port")]
-    pub port: u16,
-    pub user: String,
-    pub base_path: String,
-    pub known_hosts: Vec<PathBuf>,
-    pub host_key_alias: Option<String>,
-    #[serde(default)]
-    pub identity_files: Vec<PathBuf>,
-    #[serde(default)]
-    pub identities_only: bool,
-    pub agent_socket: Option<PathBuf>,
-    pub connections_max: Option<usize>,
-    #[serde(default)]
-    pub shell_checksum: bool,
-    /// What was fetched is compared with what the server holds, by its shell or by reading it again.
-    #[serde(default)]
-    pub verify_source: bool,
-    pub bandwidth_bytes_per_s_max: Option<u64>,
-}
-
-/// As `SftpConfig`, spelled out because a flattened struct would accept unknown fields.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SshfsConfig {
-    pub host: String,
-    #[serde(default = "ssh_port")]
-    pub port: u16,
-    pub user: String,
-    pub base_path: String,
-    pub known_hosts: Vec<PathBuf>,
-    pub host_key_alias: Option<String>,
-    #[serde(default)]
-    pub identity_files: Vec<PathBuf>,
-    #[serde(default)]
-    pub identities_only: bool,
-    pub agent_socket: Option<PathBuf>,
-    pub connections_max: Option<usize>,
-    #[serde(default)]
-    pub shell_checksum: bool,
-    /// What was fetched is compared with what the server holds, by its shell or by reading it again.
-    #[serde(default)]
-    pub verify_source: bool,
-    pub bandwidth_bytes_per_s_max: Option<u64>,
-    /// Where a watched read-only mount serves direct reads; bytes of transfers never pass through it.
-    pub mount_point: Option<PathBuf>,
-}
-
-impl SshfsConfig {
-    pub fn sftp(&self) -> SftpConfig {
-        SftpConfig {
-            host: self.host.clone(),
-            port: self.port,
-            user: self.user.clone(),
-            base_path: self.base_path.clone(),
-            known_hosts: self.known_hosts.clone(),
-            host_key_alias: self.host_key_alias.clone(),
-            identity_files: self.identity_files.clone(),
-            identities_only: self.identities_only,
-            agent_socket: self.agent_socket.clone(),
-            connections_max: self.connections_max,
-            shell_checksum: self.shell_checksum,
-            verify_source: self.verify_source,
-            bandwidth_bytes_per_s_max: self.bandwidth_bytes_per_s_max,
+/// Both kinds behind ssh have the same fields. serde does not support `flatten` beside `deny_unknown_fields`.
+macro_rules! behind_ssh {
+    ($($(#[$attribute:meta])* pub $field:ident: $kind:ty,)*) => {
+        #[derive(Clone, Debug, PartialEq, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct SftpConfig {
+            $($(#[$attribute])* pub $field: $kind,)*
         }
-    }
+
+        #[derive(Clone, Debug, PartialEq, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct SshfsConfig {
+            $($(#[$attribute])* pub $field: $kind,)*
+            /// Where the user has it mounted. It is not used: bytes never pass through a mount that the node did not make.
+            pub mount_point: Option<PathBuf>,
+        }
+
+        impl SshfsConfig {
+            pub fn sftp(&self) -> SftpConfig {
+                SftpConfig { $($field: self.$field.clone(),)* }
+            }
+        }
+    };
+}
+
+behind_ssh! {
+    pub host: String,
+    #[serde(default = "ssh_port")]
+    pub port: u16,
+    pub user: String,
+    pub base_path: String,
+    pub known_hosts: Vec<PathBuf>,
+    pub host_key_alias: Option<String>,
+    #[serde(default)]
+    pub identity_files: Vec<PathBuf>,
+    #[serde(default)]
+    pub identities_only: bool,
+    pub agent_socket: Option<PathBuf>,
+    pub connections_max: Option<usize>,
+    #[serde(default)]
+    pub shell_checksum: bool,
+    /// What was fetched is compared with what the server holds, by its shell or by reading it again.
+    #[serde(default)]
+    pub verify_source: bool,
+    pub bandwidth_bytes_per_s_max: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -188,5 +164,36 @@ impl OriginConfig {
             Self::S3(c) => c.bandwidth_bytes_per_s_max,
             Self::Http(c) => c.bandwidth_bytes_per_s_max,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{json, Value};
+
+    use super::*;
+
+    fn behind_ssh(kind: &str, field: &str, value: Value) -> Result<OriginConfig, String> {
+        let mut config = json!({ "kind": kind, "host": "h", "user": "u", "base_path": "b", "known_hosts": ["k"] });
+        config[field] = value;
+        serde_json::from_value(config).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused_and_the_known_ones_are_named() {
+        let known = "`host`, `port`, `user`, `base_path`, `known_hosts`, `host_key_alias`, `identity_files`, `identities_only`, \
+                     `agent_socket`, `connections_max`, `shell_checksum`, `verify_source`, `bandwidth_bytes_per_s_max`";
+        let refusal = |field: &str, more: &str| Err(format!("unknown field `{field}`, expected one of {known}{more}"));
+        assert_eq!(behind_ssh("sftp", "surprise", json!(1)), refusal("surprise", ""));
+        assert_eq!(behind_ssh("sftp", "mount_point", json!(null)), refusal("mount_point", ""));
+        assert_eq!(behind_ssh("sshfs", "surprise", json!(1)), refusal("surprise", ", `mount_point`"));
+    }
+
+    #[test]
+    fn sshfs_is_sftp_with_a_mount_point() {
+        let (sftp, sshfs) = (behind_ssh("sftp", "port", json!(2222)).unwrap(), behind_ssh("sshfs", "port", json!(2222)).unwrap());
+        let OriginConfig::Sftp(sftp) = sftp else { panic!("{sftp:?}") };
+        assert_eq!((sshfs.mountable(), sftp.port, sftp.host.as_str()), (Some(sftp.clone()), 2222, "h"));
+        assert!(behind_ssh("sshfs", "mount_point", json!("/mnt")).is_ok());
     }
 }
