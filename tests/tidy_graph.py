@@ -46,11 +46,11 @@ RUST_TOKEN = re.compile(
 )
 
 
-def cycle_findings(graph: Mapping[str, Set[str]], files_max: int = CYCLE_FILES_MAX) -> Iterator[str]:
+def cycle_findings(graph: Mapping[str, Set[str]]) -> Iterator[str]:
     for files in components(graph):
-        if len(files) > files_max:
+        if len(files) > CYCLE_FILES_MAX:
             yield (
-                f"{len(files)} files need one another in a circle, at most {files_max}: {', '.join(sorted(files))}; "
+                f"{len(files)} files need one another in a circle, at most {CYCLE_FILES_MAX}: {', '.join(sorted(files))}; "
                 "let the lower one take what it needs, or have the file above call both"
             )
 

@@ -13,9 +13,6 @@ import pytest
 from tests import tidy_graph
 from tests.test_tidy import PLUGINS, assert_none, is_package, module_name, parsed, python_files, text_of, tracked
 
-# Crates that still have a larger circle, and how large it may be until that is mended.
-CIRCLES_BEING_MENDED = {"ionode/origins/": 8}
-
 
 def crates() -> list[str]:
     return [path.removesuffix("Cargo.toml") for path in tracked() if path.startswith("ionode/") and path.endswith("/Cargo.toml")]
@@ -29,7 +26,7 @@ def rust_graph(crate: str) -> tidy_graph.Graph:
 
 @pytest.mark.parametrize("crate", crates())
 def test_no_circle_of_many_files_in_rust(crate: str) -> None:
-    assert_none(tidy_graph.cycle_findings(rust_graph(crate), CIRCLES_BEING_MENDED.get(crate, tidy_graph.CYCLE_FILES_MAX)))
+    assert_none(tidy_graph.cycle_findings(rust_graph(crate)))
 
 
 def test_layers_of_the_node() -> None:

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use russh::client::{Handle, Msg};
 use russh::{Channel, ChannelMsg};
-use tokio::sync::{oneshot, Notify};
+use tokio::sync::{oneshot, Notify, Semaphore};
 use tokio::time::Instant;
 
-use super::link::{Client, Link};
+use super::host_key::Client;
 
 /// One file's, to the end of the input.
 const ONE: &str = "xargs -0 sha256sum --";
@@ -38,22 +38,12 @@ const IDLE: Duration = Duration::from_secs(20);
 
 type Sum = [u8; 32];
 
-/// None: no shell, no such command, or another view of the file system (chroot). Only equality with what is expected proves anything.
-pub async fn sha256(link: &Link, path: &str, size_bytes: u64) -> Option<Sum> {
-    if size_bytes <= SMALL_BYTES && path.len() < NAMES_BYTES {
-        return link.sums.of(path, size_bytes).await;
-    }
-    let _permit = link.commands.acquire().await.ok()?;
-    let answer = tokio::time::timeout(timeout(size_bytes), run(link, path)).await.ok()??;
-    parsed(&answer)
-}
-
 fn timeout(size_bytes: u64) -> Duration {
     Duration::from_secs(TIMEOUT_S + size_bytes / SLOWEST_BYTES_PER_S)
 }
 
-async fn run(link: &Link, path: &str) -> Option<Vec<u8>> {
-    let mut channel = started(&link.ssh, ONE).await?;
+async fn run(ssh: &Handle<Client>, path: &str) -> Option<Vec<u8>> {
+    let mut channel = started(ssh, ONE).await?;
     channel.data_bytes(ended_by_nul(path)).await.ok()?;
     channel.eof().await.ok()?;
     let mut answer = Vec::new();
@@ -79,9 +69,11 @@ fn ended_by_nul(path: &str) -> Vec<u8> {
     name
 }
 
-/// The command of one connection that takes many names: started when the first comes, ended when none came for a while.
+/// The checksums of one connection. The command that takes many names is started when the first comes, and ended when none came for a while.
 pub struct Sums {
     ssh: Arc<Handle<Client>>,
+    /// Commands at once that take one name; sshd's MaxSessions is ten a connection.
+    commands: Semaphore,
     queue: Arc<Queue>,
 }
 
@@ -142,7 +134,17 @@ impl Queue {
 
 impl Sums {
     pub fn new(ssh: Arc<Handle<Client>>) -> Self {
-        Self { ssh, queue: Arc::default() }
+        Self { ssh, commands: Semaphore::new(4), queue: Arc::default() }
+    }
+
+    /// None: no shell, no such command, or another view of the file system (chroot). Only equality with what is expected proves anything.
+    pub async fn sha256(&self, path: &str, size_bytes: u64) -> Option<Sum> {
+        if size_bytes <= SMALL_BYTES && path.len() < NAMES_BYTES {
+            return self.among_others(path, size_bytes).await;
+        }
+        let _permit = self.commands.acquire().await.ok()?;
+        let answer = tokio::time::timeout(timeout(size_bytes), run(&self.ssh, path)).await.ok()??;
+        parsed(&answer)
     }
 
     /// So that it runs when the first checksum is wanted.
@@ -159,7 +161,7 @@ impl Sums {
         }
     }
 
-    async fn of(&self, path: &str, size_bytes: u64) -> Option<Sum> {
+    async fn among_others(&self, path: &str, size_bytes: u64) -> Option<Sum> {
         let (answer, come) = oneshot::channel();
         {
             let mut state = self.queue.state();

@@ -11,7 +11,7 @@ use russh::keys::agent::AgentIdentity;
 use russh::keys::{load_openssh_certificate, load_public_key, load_secret_key, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
 use stager_core::error::{ApiError, Code};
 
-use super::link::Client;
+use super::host_key::Client;
 use crate::config::SftpConfig;
 
 /// A stock sshd closes the connection after six refused keys.

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use futures::FutureExt;
 use stager_core::error::ApiError;
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, OwnedSemaphorePermit};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify};
 
-use super::link::{Link, Login};
-use super::Timing;
+use super::link::Link;
+use super::login::{Login, Timing};
+use super::opened::PlaceToWrite;
 use crate::config::SftpConfig;
 
 const CONNECTIONS_DEFAULT: usize = 4;
@@ -74,19 +75,6 @@ impl Drop for Lease {
     }
 }
 
-/// For a file that is written over one of the links, until it is closed.
-pub struct PlaceToWrite {
-    permit: Option<OwnedSemaphorePermit>,
-    freed: Arc<Notify>,
-}
-
-impl Drop for PlaceToWrite {
-    fn drop(&mut self) {
-        drop(self.permit.take());
-        self.freed.notify_one();
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Metadata,
@@ -136,7 +124,7 @@ impl Pool {
             freed.as_mut().enable();
             let lease = self.lease(Work::Bulk).await?;
             if let Some(permit) = lease.link.place_to_write() {
-                return Ok((lease, PlaceToWrite { permit: Some(permit), freed: self.freed.clone() }));
+                return Ok((lease, PlaceToWrite::new(permit, self.freed.clone())));
             }
             drop(lease);
             freed.await;

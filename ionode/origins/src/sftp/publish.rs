@@ -6,7 +6,6 @@
 //! A small file costs round trips, not bytes. So what does not need the answer of another request goes out with it: `futures::join!` polls in
 //! the order that is written there, and each request is sent when it is first polled. What was asked for too early is asked again.
 
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,117 +15,67 @@ use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::protocol::OpenFlags;
 use stager_core::error::{ApiError, Code};
 
-use super::link::{Link, Opened};
-use super::pool::Lease;
-use super::read::{connections_worth, hash, open_expected, IN_FLIGHT, SMALL_PIECES};
-use super::Site;
+use super::directories::Directories;
+use super::link::Link;
+use super::opened::{put_on_disk, Opened};
+use super::pool::{Lease, Pool};
+use super::read::{connections_worth, content_hash, hash, IN_FLIGHT, SMALL_PIECES};
+use super::shell::Shell;
+use super::site::Site;
 use crate::failure;
 use crate::local::{Hashes, LocalFile, Source};
-use crate::path::{join, split, temporary_name};
-use crate::path_locks::PathGuard;
-use crate::{Entry, EntryKind, Pace, Synced, Upload, Uploaded, Verified};
+use crate::path::{checked_file, join, split, temporary_name};
+use crate::path_locks::{PathGuard, PathLocks};
+use crate::{EntryKind, Synced, Upload, Uploaded, Verified};
+
+pub struct Uploads {
+    site: Arc<Site>,
+    pool: Arc<Pool>,
+    shell: Arc<Shell>,
+    directories: Arc<Directories>,
+    locks: PathLocks,
+}
 
 struct Job<'a> {
+    by: &'a Uploads,
     site: &'a Arc<Site>,
     upload: &'a Upload<'a>,
     path: String,
     temporary: String,
 }
 
-pub async fn upload(site: &Arc<Site>, guard: PathGuard, upload: &Upload<'_>, path: String) -> Result<Uploaded, ApiError> {
-    let (lease, place) = site.pool.lease_to_write().await?;
-    let link = lease.link.clone();
-    let temporary = join(split(&path).0, &temporary_name(upload.transfer_id));
-    let job = Job { site, upload, path, temporary };
-    let (adopted, created) = futures::join!(existing(site, &link, &job.path, upload), job.create(&link));
-    if let Some(decided) = adopted.transpose() {
-        // What an earlier try may have left between its link and its remove, too.
-        drop(created);
-        if link.is_alive() {
+impl Uploads {
+    pub fn new(site: Arc<Site>, pool: Arc<Pool>, shell: Arc<Shell>, directories: Arc<Directories>) -> Self {
+        Self { site, pool, shell, directories, locks: PathLocks::default() }
+    }
+
+    pub async fn upload(&self, upload: &Upload<'_>) -> Result<Uploaded, ApiError> {
+        let path = checked_file(upload.path)?;
+        let guard = self.locks.lock(&path).await;
+        let (lease, place) = self.pool.lease_to_write().await?;
+        let (site, link) = (&self.site, lease.link.clone());
+        let temporary = join(split(&path).0, &temporary_name(upload.transfer_id));
+        let job = Job { by: self, site, upload, path, temporary };
+        let (adopted, created) = futures::join!(job.existing(&link), job.create(&link));
+        if let Some(decided) = adopted.transpose() {
+            // What an earlier try may have left between its link and its remove, too.
+            drop(created);
+            if link.is_alive() {
+                link.sftp.remove(site.remote(&job.temporary)).await.ok();
+            }
+            return decided;
+        }
+        let created = created.map(|opened| opened.holding(place));
+        let result = job.write_and_publish(created, lease, guard).await;
+        if result.is_err() && link.is_alive() {
             link.sftp.remove(site.remote(&job.temporary)).await.ok();
         }
-        return decided;
-    }
-    let created = created.map(|opened| opened.holding(place));
-    let result = job.write_and_publish(created, lease, guard).await;
-    if result.is_err() && link.is_alive() {
-        link.sftp.remove(site.remote(&job.temporary)).await.ok();
-    }
-    match result {
-        // Somebody else made the file meanwhile: theirs may be the same.
-        Err(error) if error.code == Code::DestinationExists => existing(site, &link, &job.path, upload).await?.ok_or(error),
-        other => other,
-    }
-}
-
-/// Adopts equal content; other content is an error unless it may be replaced.
-async fn existing(site: &Arc<Site>, link: &Arc<Link>, path: &str, upload: &Upload<'_>) -> Result<Option<Uploaded>, ApiError> {
-    let entry = match site.stat_on(link, path).await {
-        Ok(entry) => entry,
-        Err(error) if error.code == Code::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    if entry.kind == EntryKind::Directory {
-        return Err(failure::is_directory(path, &site.place));
-    }
-    if entry.size_bytes == upload.size_bytes && hash_of(site, link, &entry, &upload.pace).await? == upload.blake3 {
-        let synced = put_on_disk(site, link, path).await;
-        return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, synced, bytes_moved: upload.size_bytes }));
-    }
-    if upload.replace {
-        Ok(None)
-    } else {
-        Err(failure::destination_exists(path, &site.place))
-    }
-}
-
-/// Whoever wrote it may not have done so. What a server cannot do it answers with an error.
-async fn put_on_disk(site: &Arc<Site>, link: &Arc<Link>, path: &str) -> Synced {
-    if !sync(site, link, path).await {
-        return Synced::Nothing;
-    }
-    named(put_names_on_disk(site, link, split(path).0).await)
-}
-
-/// What `directory` holds, and those directories that we made on the way to it.
-pub(super) async fn put_names_on_disk(site: &Arc<Site>, link: &Arc<Link>, directory: &str) -> bool {
-    let (names, above) = futures::join!(sync_names(site, link, directory), sync_made(site, link, directory));
-    names && above
-}
-
-/// Once for all who published there until it is open.
-async fn sync_names(site: &Arc<Site>, link: &Arc<Link>, directory: &str) -> bool {
-    if !link.offers.fsync {
-        return false;
-    }
-    let (over, by, remote) = (link.clone(), link.clone(), site.remote(directory));
-    let opening = async move { Opened::file(&over, &remote, OpenFlags::READ, None).await };
-    let syncing = |opened| async move { (synced(opened).await, by.is_alive()) };
-    match site.syncs.join_while(directory, opening, syncing).await {
-        // The line of another broke: that says nothing of the server.
-        (false, false) => sync(site, link, directory).await,
-        (synced, _) => synced,
-    }
-}
-
-/// The names of `directory` and of what is above it, as far as we made those and nobody did so yet. Whether all are on the disk.
-async fn sync_made(site: &Arc<Site>, link: &Arc<Link>, directory: &str) -> bool {
-    let mut made = Vec::new();
-    let mut here = directory;
-    while !here.is_empty() {
-        if site.made().contains(here) {
-            made.push(here);
+        match result {
+            // Somebody else made the file meanwhile: theirs may be the same.
+            Err(error) if error.code == Code::DestinationExists => job.existing(&link).await?.ok_or(error),
+            other => other,
         }
-        here = split(here).0;
     }
-    let sync = async |made: &str| {
-        let synced = sync_names(site, link, split(made).0).await;
-        if synced {
-            site.made().remove(made);
-        }
-        synced
-    };
-    futures::future::join_all(made.into_iter().map(sync)).await.into_iter().all(|synced| synced)
 }
 
 fn named(name: bool) -> Synced {
@@ -137,29 +86,39 @@ fn named(name: bool) -> Synced {
     }
 }
 
-/// Of a directory, too: OpenSSH opens one like a file where its system does.
-async fn sync(site: &Site, link: &Arc<Link>, path: &str) -> bool {
-    if !link.offers.fsync {
-        return false;
-    }
-    synced(Opened::file(link, &site.remote(path), OpenFlags::READ, None).await).await
-}
-
-async fn synced(opened: Result<Opened, SftpError>) -> bool {
-    let Ok(opened) = opened else { return false };
-    let (link, handle) = (opened.link.clone(), opened.handle.clone());
-    let (synced, _) = futures::join!(link.sftp.fsync(handle), opened.close());
-    synced.is_ok()
-}
-
-async fn hash_of(site: &Arc<Site>, link: &Arc<Link>, entry: &Entry, pace: &Pace) -> Result<blake3::Hash, ApiError> {
-    let opened = open_expected(site, link, entry, &site.remote(&entry.path)).await?;
-    let found = hash(site, &opened, &entry.path, entry.size_bytes, pace).await?;
-    site.same_token(entry, &site.stat_on(link, &entry.path).await?)?;
-    Ok(found)
-}
-
 impl Job<'_> {
+    /// Adopts equal content; other content is an error unless it may be replaced.
+    async fn existing(&self, link: &Arc<Link>) -> Result<Option<Uploaded>, ApiError> {
+        let (site, path, size_bytes) = (self.site, self.path.as_str(), self.upload.size_bytes);
+        let entry = match site.stat_on(link, path).await {
+            Ok(entry) => entry,
+            Err(error) if error.code == Code::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if entry.kind == EntryKind::Directory {
+            return Err(failure::is_directory(path, &site.place));
+        }
+        let remote = site.remote(path);
+        let hash = || content_hash(site, link, &entry, &remote, &self.upload.pace);
+        if entry.size_bytes == size_bytes && hash().await? == self.upload.blake3 {
+            let synced = self.put_on_disk(link).await;
+            return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, synced, bytes_moved: size_bytes }));
+        }
+        if self.upload.replace {
+            Ok(None)
+        } else {
+            Err(failure::destination_exists(path, &site.place))
+        }
+    }
+
+    /// Whoever wrote it may not have done so. What a server cannot do it answers with an error.
+    async fn put_on_disk(&self, link: &Arc<Link>) -> Synced {
+        if !put_on_disk(link, &self.site.remote(&self.path)).await {
+            return Synced::Nothing;
+        }
+        named(self.by.directories.put_names_on_disk(link, split(&self.path).0).await)
+    }
+
     async fn write_and_publish(&self, created: Result<Opened, ApiError>, lease: Lease, guard: PathGuard) -> Result<Uploaded, ApiError> {
         let (link, first) = (lease.link.clone(), created?);
         self.check_destination_early(&first).await?;
@@ -167,7 +126,7 @@ impl Job<'_> {
         let (hashes, seen) = if self.upload.size_bytes <= SMALL_PIECES as u64 * link.write_bytes {
             self.write_at_once(&source, first).await?
         } else {
-            let extra = connections_worth(&link, self.upload.size_bytes, self.site.pool.connections_max()) - 1;
+            let extra = connections_worth(&link, self.upload.size_bytes, self.by.pool.connections_max()) - 1;
             futures::future::try_join(self.lane(&source, &first), self.more_lanes(&source, extra)).await?;
             (self.sent(&source).await?, self.settle(first).await?)
         };
@@ -187,7 +146,7 @@ impl Job<'_> {
             Err(error) => link.failure(error, &self.path),
         };
         match first.code {
-            Code::NotFound => self.site.make_directories(link, split(&self.path).0).await?,
+            Code::NotFound => self.by.directories.make(link, split(&self.path).0).await?,
             Code::IoError => drop(link.sftp.remove(remote.clone()).await),
             _ => return Err(first),
         }
@@ -219,7 +178,7 @@ impl Job<'_> {
 
     /// Opened when there is a handle at the server to write it to: a small file is read at once, and thousands may wait for their handle.
     async fn source(&self, link: &Link) -> Result<Source, ApiError> {
-        let want_sha256 = self.site.shell.load(Ordering::Relaxed);
+        let want_sha256 = self.by.shell.is_usable();
         Ok(LocalFile::open(self.upload).await?.source(link.write_bytes as usize, want_sha256))
     }
 
@@ -274,7 +233,7 @@ impl Job<'_> {
             if count == 0 {
                 return Ok(());
             }
-            let Some(lease) = self.site.pool.another().await else { return Ok(()) };
+            let Some(lease) = self.by.pool.another().await else { return Ok(()) };
             let link = &lease.link;
             let opened = Opened::file(link, &self.site.remote(&self.temporary), OpenFlags::WRITE, None).await;
             let opened = opened.map_err(|error| link.failure(error, &self.path))?;
@@ -310,7 +269,7 @@ impl Job<'_> {
     async fn verify(&self, link: &Arc<Link>, hashes: &Hashes) -> Result<(Verified, u64), ApiError> {
         let (remote, size_bytes) = (self.site.remote(&self.temporary), self.upload.size_bytes);
         if let Some(expected) = hashes.sha256 {
-            if self.site.sha256(link, &remote, size_bytes).await == Some(expected) {
+            if self.by.shell.sha256(link, &remote, size_bytes).await == Some(expected) {
                 return Ok((Verified::RemoteChecksum, 0));
             }
         }
@@ -326,9 +285,9 @@ impl Job<'_> {
     async fn publish(&self, link: Arc<Link>, guard: PathGuard, seen: String) -> Result<(String, Synced), ApiError> {
         let (site, path, replace, size_bytes) = (self.site.clone(), self.path.clone(), self.upload.replace, self.upload.size_bytes);
         let (blake3, pace) = (self.upload.blake3, self.upload.pace.clone());
-        let temporary = self.temporary.clone();
+        let (directories, temporary) = (self.by.directories.clone(), self.temporary.clone());
         let task = tokio::spawn(async move {
-            let _guard = guard;
+            let (_guard, to) = (guard, site.remote(&path));
             let (renamed, stat) = futures::join!(rename(&site, &link, &temporary, &path, replace), site.stat_on(&link, &path));
             let left = renamed?;
             let entry = match stat {
@@ -342,10 +301,11 @@ impl Job<'_> {
                     false => Ok(()),
                 }
             };
-            let (removed, name) = futures::join!(removed, put_names_on_disk(&site, &link, split(&path).0));
+            let (removed, name) = futures::join!(removed, directories.put_names_on_disk(&link, split(&path).0));
             removed?;
             // Somebody may have put another file there already.
-            let same = entry.token == seen || (entry.size_bytes == size_bytes && hash_of(&site, &link, &entry, &pace).await? == blake3);
+            let hash = || content_hash(&site, &link, &entry, &to, &pace);
+            let same = entry.token == seen || (entry.size_bytes == size_bytes && hash().await? == blake3);
             match (same, link.offers.fsync) {
                 (true, true) => Ok((entry.token, named(name))),
                 (true, false) => Ok((entry.token, Synced::Nothing)),

@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,16 +13,17 @@ use futures::stream::BoxStream;
 use futures::{stream, FutureExt, StreamExt, TryStreamExt};
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::protocol::{OpenFlags, StatusCode};
-use stager_core::error::{ApiError, Code};
+use stager_core::error::ApiError;
 
-use super::link::{Link, Opened};
-use super::pool::{Lease, Work};
-use super::Site;
+use super::link::Link;
+use super::opened::Opened;
+use super::pool::{Lease, Pool, Work};
+use super::site::Site;
 use crate::failure;
 use crate::pacer::Permit;
 use crate::path::checked_file;
 use crate::ranges::pieces;
-use crate::{Entry, Pace, Sink, Verified};
+use crate::{Entry, Pace, Sink};
 
 pub const IN_FLIGHT: usize = 32;
 /// A file of so few pieces is asked for as a whole, and looked at in the same breath.
@@ -41,24 +41,25 @@ pub fn connections_worth(link: &Link, size_bytes: u64, connections_max: usize) -
 }
 
 struct Job<'a> {
-    site: &'a Arc<Site>,
+    pool: &'a Arc<Pool>,
+    site: &'a Site,
     expected: &'a Entry,
     remote: String,
     queue: Mutex<VecDeque<Range<u64>>>,
     sink: &'a dyn Sink,
 }
 
-pub async fn fetch(site: &Arc<Site>, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError> {
+pub async fn fetch(pool: &Arc<Pool>, site: &Site, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError> {
     let remote = site.remote(&checked_file(&expected.path)?);
-    let lease = site.pool.lease(Work::Bulk).await?;
+    let lease = pool.lease(Work::Bulk).await?;
     let link = lease.link.clone();
     let pieces = pieces(expected, ranges, link.read_bytes)?;
     if pieces.len() <= SMALL_PIECES && small(site, &link, expected, &remote, &pieces, sink).await? {
         return Ok(());
     }
-    let job = Job { site, expected, remote, queue: Mutex::new(pieces.into()), sink };
+    let job = Job { pool, site, expected, remote, queue: Mutex::new(pieces.into()), sink };
     let wanted: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-    let extra = connections_worth(&link, wanted, site.pool.connections_max()) - 1;
+    let extra = connections_worth(&link, wanted, pool.connections_max()) - 1;
     let read = futures::future::try_join(job.lane(lease), job.more_lanes(extra)).await;
     // A dead link explains itself, and would only be waited for again.
     if !link.is_alive() {
@@ -77,7 +78,7 @@ pub async fn fetch(site: &Arc<Site>, expected: &Entry, ranges: &[Range<u64>], si
 /// the protocol's draft), so the file that was read is looked at after its bytes were: it had the token when it was first looked at, and has
 /// it still. `false`: not every answer was whole, so nothing was taken of them; a server may do so, and it is asked again piece by piece.
 async fn small(
-    site: &Arc<Site>,
+    site: &Site,
     link: &Arc<Link>,
     expected: &Entry,
     remote: &str,
@@ -130,7 +131,7 @@ impl Job<'_> {
             if count == 0 || self.queue.lock().expect("no holder panics").is_empty() {
                 return Ok(());
             }
-            let Some(lease) = self.site.pool.another().await else { return Ok(()) };
+            let Some(lease) = self.pool.another().await else { return Ok(()) };
             futures::future::try_join(self.lane(lease), self.more_lanes(count - 1)).await.map(|_| ())
         }
         .boxed()
@@ -168,7 +169,7 @@ async fn check_opened(site: &Site, opened: &Opened, expected: &Entry) -> Result<
     }
 }
 
-pub async fn open_expected(site: &Site, link: &Arc<Link>, expected: &Entry, remote: &str) -> Result<Opened, ApiError> {
+async fn open_expected(site: &Site, link: &Arc<Link>, expected: &Entry, remote: &str) -> Result<Opened, ApiError> {
     let opened = Opened::file(link, remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, &expected.path))?;
     check_opened(site, &opened, expected).await.map(|()| opened)
 }
@@ -214,23 +215,10 @@ pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64, pac
     Ok(hasher.finalize())
 }
 
-/// By the server's shell where that proves it, else by reading everything a second time.
-pub async fn confirm(site: &Arc<Site>, entry: &Entry, blake3: blake3::Hash, sha256: &str, pace: &Pace) -> Result<Verified, ApiError> {
-    let lease = site.pool.lease(Work::Bulk).await?;
-    let link = lease.link.clone();
-    let remote = site.remote(&checked_file(&entry.path)?);
-    if site.shell.load(Ordering::Relaxed) {
-        let found = site.sha256(&link, &remote, entry.size_bytes).await;
-        if found.is_some_and(|found| found.iter().map(|byte| format!("{byte:02x}")).collect::<String>() == sha256) {
-            return Ok(Verified::RemoteChecksum);
-        }
-    }
-    let opened = open_expected(site, &link, entry, &remote).await?;
+/// Of what an entry is of, and of nothing that has come in its place.
+pub async fn content_hash(site: &Site, link: &Arc<Link>, entry: &Entry, remote: &str, pace: &Pace) -> Result<blake3::Hash, ApiError> {
+    let opened = open_expected(site, link, entry, remote).await?;
     let found = hash(site, &opened, &entry.path, entry.size_bytes, pace).await?;
-    site.same_token(entry, &site.stat_on(&link, &entry.path).await?)?;
-    if found == blake3 {
-        return Ok(Verified::Readback);
-    }
-    let message = format!("{:?} at {} came with other content than it has there; it is fetched again.", entry.path, site.place);
-    Err(ApiError::new(Code::ChecksumMismatch, &entry.path, message))
+    site.same_token(entry, &site.stat_on(link, &entry.path).await?)?;
+    Ok(found)
 }

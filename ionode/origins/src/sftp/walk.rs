@@ -10,9 +10,10 @@ use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::protocol::{File, FileType, OpenFlags, StatusCode};
 use stager_core::error::{ApiError, Code};
 
-use super::link::{Link, Opened};
-use super::pool::Work;
-use super::{free_bytes, Site};
+use super::link::Link;
+use super::opened::Opened;
+use super::pool::{Pool, Work};
+use super::site::{free_bytes, Site};
 use crate::failure;
 use crate::path::{checked, is_temporary, join, split, temporary_name};
 use crate::{Entry, EntryKind, LeftOut, Listing, Probe, Why};
@@ -29,27 +30,25 @@ struct Found {
 
 /// Names that are no UTF-8 cannot be said in the API; links to directories could loop. Where a link leads to is the server's business: it
 /// follows them by the rights of the account, also out of the base, and a client's check would not hold until the file is opened.
-pub async fn list(site: &Arc<Site>, prefix: &str, recursive: bool, limit: usize) -> Result<Listing, ApiError> {
-    let clean = checked(prefix)?;
-    let lease = site.pool.lease(Work::Metadata).await?;
-    let start = site.stat_on(&lease.link, &clean).await?;
+pub async fn list(site: &Site, link: &Arc<Link>, prefix: String, recursive: bool, limit: usize) -> Result<Listing, ApiError> {
+    let start = site.stat_on(link, &prefix).await?;
     if start.kind == EntryKind::File {
         return Ok(Listing { entries: vec![start], ..Listing::default() });
     }
     let (mut entries, mut left_out) = (Vec::new(), Vec::new());
-    let mut waiting = vec![clean];
+    let mut waiting = vec![prefix];
     let mut reading = FuturesUnordered::new();
     while entries.len() + left_out.len() <= limit {
         while reading.len() < DIRECTORIES_IN_FLIGHT {
             let Some(directory) = waiting.pop() else { break };
-            reading.push(read_directory(site, &lease.link, directory, recursive));
+            reading.push(read_directory(site, link, directory, recursive));
         }
         let Some(found) = reading.next().await else { break };
         let found = found?;
         entries.extend(found.entries);
         waiting.extend(found.directories);
         left_out.extend(found.left_out);
-        for followed in follow(site, &lease.link, found.links).await? {
+        for followed in follow(site, link, found.links).await? {
             match followed {
                 Followed::File(entry) => entries.push(entry),
                 Followed::LeftOut(other) => left_out.push(other),
@@ -121,17 +120,17 @@ async fn follow_one(site: &Site, link: &Link, path: String) -> Result<Followed, 
     Ok(Followed::LeftOut(LeftOut { path, why, directory: why == Why::LinkToDirectory }))
 }
 
-pub async fn probe(site: &Arc<Site>, path: &str, write: bool) -> Probe {
+pub async fn probe(pool: &Arc<Pool>, site: &Site, path: &str, write: bool) -> Probe {
     let mut probe = Probe::default();
-    if let Err(error) = fill(site, path, write, &mut probe).await {
+    if let Err(error) = fill(pool, site, path, write, &mut probe).await {
         probe.findings.push(error);
     }
     probe
 }
 
-async fn fill(site: &Arc<Site>, path: &str, write: bool, probe: &mut Probe) -> Result<(), ApiError> {
+async fn fill(pool: &Arc<Pool>, site: &Site, path: &str, write: bool, probe: &mut Probe) -> Result<(), ApiError> {
     let clean = checked(path)?;
-    let lease = site.pool.lease(Work::Metadata).await?;
+    let lease = pool.lease(Work::Metadata).await?;
     let link = &lease.link;
     probe.reachable = true;
     if !write {
