@@ -57,11 +57,11 @@ CLASSES_GIVEN_UP = {
     "Room": "eviction",
     "Growing": "the replica in flight",
     "Story": "Timeline",
+    "Said": "Answered, or the noun that is meant",
 }
 # Of classes in Python alone: in Rust the same name has a meaning of its own.
 PYTHON_CLASSES_GIVEN_UP = {
     "Entry": "the noun that is meant: OriginEntry, LedgerRow, StateEntry, CheckedMapping, ListEntry",
-    "Said": "Answered, or the noun that is meant",
 }
 CLASSES = CLASSES_GIVEN_UP | PYTHON_CLASSES_GIVEN_UP
 WORDS = re.compile(rf"(?<![a-zA-Z])(?:{'|'.join(f'({word})' for word in GIVEN_UP)})(?![a-zA-Z])", re.IGNORECASE)

@@ -203,7 +203,7 @@ impl Care for Reading {
 /// The objects of the S3 endpoint that lie in files of their own.
 fn objects(log: &Log, root: &Path, options: &FsckOptions, findings: &mut Findings) -> Result<(), ApiError> {
     let mut reading = Reading(0);
-    let damaged = stager_objects::look_through(log, root, if options.content { Some(&mut reading) } else { None })?;
+    let damaged = stager_objects::scan(log, root, if options.content { Some(&mut reading) } else { None })?;
     findings.files_read_bytes += reading.0;
     findings.problems.extend(damaged.iter().map(|damaged| Problem {
         kind: "object_broken",

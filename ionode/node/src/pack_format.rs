@@ -80,7 +80,7 @@ pub struct About {
 
 /// One entry of an answer that is no error.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Said {
+pub enum Answered {
     /// It is on disk; `missing`: the nodes of its chain that do not hold it, where its asker wanted to know.
     Put {
         already: bool,
@@ -158,18 +158,18 @@ impl Writer {
         });
     }
 
-    pub fn say(&mut self, said: &Said) {
+    pub fn say(&mut self, said: &Answered) {
         self.entry(|bytes| match said {
-            Said::Put { already, missing } => {
+            Answered::Put { already, missing } => {
                 let not_on_all = if missing.is_empty() { 0 } else { NOT_ON_ALL };
                 bytes.extend([PUT, DONE, if *already { ALREADY } else { 0 } | not_on_all]);
                 if !missing.is_empty() {
                     serde_json::to_writer(bytes, missing).expect("errors are plain values");
                 }
             }
-            Said::Deleted => bytes.extend([DELETE, DONE, 0]),
-            Said::Stat(about) => about_into(bytes, STAT, about),
-            Said::Got(about, content) => {
+            Answered::Deleted => bytes.extend([DELETE, DONE, 0]),
+            Answered::Stat(about) => about_into(bytes, STAT, about),
+            Answered::Got(about, content) => {
                 about_into(bytes, GET, about);
                 bytes.extend_from_slice(content);
             }
@@ -357,7 +357,7 @@ pub fn ask(payload: &Bytes) -> Result<Ask, ApiError> {
 }
 
 /// What a node answered; `None`: no answer to a pack looks so.
-pub fn said(payload: &Bytes) -> Option<Result<Said, ApiError>> {
+pub fn said(payload: &Bytes) -> Option<Result<Answered, ApiError>> {
     let mut cursor = Cursor(payload);
     let (op, outcome) = (cursor.byte()?, cursor.byte()?);
     if (op, outcome) == (0, FAILED) {
@@ -365,13 +365,15 @@ pub fn said(payload: &Bytes) -> Option<Result<Said, ApiError>> {
     }
     let flags = cursor.byte().filter(|_| outcome == DONE)?;
     let said = match op {
-        PUT if flags & !(ALREADY | NOT_ON_ALL) == 0 => Said::Put { already: flags & ALREADY != 0, missing: missing(&mut cursor, flags)? },
-        DELETE if flags == 0 => Said::Deleted,
-        STAT => Said::Stat(about(&mut cursor, flags)?),
+        PUT if flags & !(ALREADY | NOT_ON_ALL) == 0 => {
+            Answered::Put { already: flags & ALREADY != 0, missing: missing(&mut cursor, flags)? }
+        }
+        DELETE if flags == 0 => Answered::Deleted,
+        STAT => Answered::Stat(about(&mut cursor, flags)?),
         GET => {
             let about = about(&mut cursor, flags)?;
             let content = payload.slice(payload.len() - cursor.0.len()..);
-            return (content.len() as u64 == about.size_bytes).then_some(Ok(Said::Got(about, content)));
+            return (content.len() as u64 == about.size_bytes).then_some(Ok(Answered::Got(about, content)));
         }
         _ => return None,
     };

@@ -96,7 +96,7 @@ impl Checked {
 
 /// What there is is looked at before the first request; telling what of it is garbage takes longer, and is done beside everything else.
 fn sweep(objects: Objects) -> Result<(), ApiError> {
-    let swept = objects.look_for_garbage()?;
+    let swept = objects.find_garbage()?;
     let work = move || {
         if let Err(error) = objects.remove_garbage(swept) {
             tracing::warn!(%error, "content files that no object names could not be looked for; the next start tries again");

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{json, Value};
 use stager_core::error::{ApiError, Code};
 use stager_core::replica::{ReplicaKey, ReplicaKind, ReplicaState};
-use stager_node::pack_format::{ask, said, About, Ask, Reader, Said, Writer};
+use stager_node::pack_format::{ask, said, About, Answered, Ask, Reader, Writer};
 use stager_node::wire::NotHeld;
 
 fn hex(bytes: &[u8]) -> String {
@@ -64,11 +64,11 @@ fn an_answer_is_the_golden_one() {
     let stat = About { sha256: None, token: None, executable: false, state: ReplicaState::Quarantined, ..about.clone() };
     let error = ApiError::new(Code::ReplicaUnknown, "f-4", "there is no replica f-4 g-1 on this node");
     let answers = [
-        Ok(Said::Put { already: true, missing: vec![] }),
-        Ok(Said::Put { already: false, missing: vec![NotHeld { node_id: "b".into(), error: error.clone() }] }),
-        Ok(Said::Got(about, Bytes::from_static(b"hello"))),
-        Ok(Said::Stat(stat)),
-        Ok(Said::Deleted),
+        Ok(Answered::Put { already: true, missing: vec![] }),
+        Ok(Answered::Put { already: false, missing: vec![NotHeld { node_id: "b".into(), error: error.clone() }] }),
+        Ok(Answered::Got(about, Bytes::from_static(b"hello"))),
+        Ok(Answered::Stat(stat)),
+        Ok(Answered::Deleted),
         Err(error),
     ];
     let mut writer = Writer::default();

@@ -8,7 +8,7 @@ use packing::*;
 use serde_json::{json, Value};
 use stager_core::replica::ReplicaState;
 use stager_node::blocks;
-use stager_node::pack_format::{Ask, Said, CONTENT_BYTES_MAX, ENTRIES_MAX, PACK_BYTES_MAX};
+use stager_node::pack_format::{Answered, Ask, CONTENT_BYTES_MAX, ENTRIES_MAX, PACK_BYTES_MAX};
 
 const CAPACITY_BYTES: u64 = 1 << 30;
 
@@ -43,18 +43,18 @@ fn a_mixed_pack_is_answered_entry_by_entry_and_one_that_is_wrong_fails_alone() {
             Ask::Get(key("empty")),
         ],
     );
-    let (Said::Stat(a), Said::Got(about, content)) = (answers[1].as_ref().unwrap(), answers[4].as_ref().unwrap()) else { panic!() };
+    let (Answered::Stat(a), Answered::Got(about, content)) = (answers[1].as_ref().unwrap(), answers[4].as_ref().unwrap()) else { panic!() };
     assert_eq!((a, &content[..]), (about, &b"content of a"[..]));
     assert_eq!((a.size_bytes, a.blake3, a.state), (12, *blake3::hash(b"content of a").as_bytes(), ReplicaState::Present));
-    assert_eq!(answers[0], Ok(Said::Put { already: false, missing: vec![] }));
+    assert_eq!(answers[0], Ok(Answered::Put { already: false, missing: vec![] }));
     assert_eq!((code(&answers[2]), code(&answers[5]), code(&answers[7])), ("checksum_mismatch", "replica_unknown", "replica_unknown"));
-    assert_eq!((&answers[6], &answers[11]), (&Ok(Said::Deleted), &Ok(Said::Deleted)));
+    assert_eq!((&answers[6], &answers[11]), (&Ok(Answered::Deleted), &Ok(Answered::Deleted)));
     assert_eq!(code(&answers[8]), "bad_request", "it is deleted in the same pack");
-    assert!(matches!(answers[10].as_ref(), Ok(Said::Stat(run)) if run.executable));
-    assert!(matches!(answers[12].as_ref(), Ok(Said::Got(_, content)) if content.is_empty()));
+    assert!(matches!(answers[10].as_ref(), Ok(Answered::Stat(run)) if run.executable));
+    assert!(matches!(answers[12].as_ref(), Ok(Answered::Got(_, content)) if content.is_empty()));
     // The same again changes nothing; another content under the same key is refused.
     let again = asked(&node, &[put("a", b"content of a"), put("empty", b""), put("run", b"other")]);
-    assert_eq!(again[..2], [Ok(Said::Put { already: true, missing: vec![] }), Ok(Said::Put { already: true, missing: vec![] })]);
+    assert_eq!(again[..2], [Ok(Answered::Put { already: true, missing: vec![] }), Ok(Answered::Put { already: true, missing: vec![] })]);
     assert_eq!(code(&again[2]), "replica_busy");
     // They are replicas as all others.
     assert_eq!(node.content("a", "g0"), b"content of a");
@@ -122,7 +122,7 @@ fn a_delete_respects_the_leases_of_jobs() {
     let inputs = json!([{"file_id": "a", "generation": "g0", "path": "in", "access": "copy"}]);
     node.ok("POST", "attempts/j/stage-in", json!({"sandbox_dir": root.path().join("box"), "inputs": inputs}));
     let answers = asked(&node, &[Ask::Delete(key("a")), Ask::Delete(key("b"))]);
-    assert_eq!((code(&answers[0]), &answers[1]), ("replica_busy", &Ok(Said::Deleted)));
+    assert_eq!((code(&answers[0]), &answers[1]), ("replica_busy", &Ok(Answered::Deleted)));
     node.ok("POST", "attempts/j/release", json!({"sandbox_dir": root.path().join("box"), "remove_sandbox": true}));
     assert!(asked(&node, &[Ask::Delete(key("a"))])[0].is_ok());
     assert_eq!(node.space(), (0, 0));
@@ -143,7 +143,7 @@ fn a_delete_takes_the_file_of_a_large_replica_with_it() {
     assert!(asked(&node, &[put("small", b"s")])[0].is_ok());
     let data = root.path().join("store/data");
     assert_eq!(files_below(&data), 1);
-    assert_eq!(asked(&node, &[Ask::Delete(key("small")), Ask::Delete(key("big"))]), [Ok(Said::Deleted), Ok(Said::Deleted)]);
+    assert_eq!(asked(&node, &[Ask::Delete(key("small")), Ask::Delete(key("big"))]), [Ok(Answered::Deleted), Ok(Answered::Deleted)]);
     assert_eq!((files_below(&data), node.space()), (0, (0, 0)));
 }
 
@@ -166,7 +166,7 @@ fn what_is_too_large_is_refused_with_what_to_do() {
     node.fetched("g0", "large", "large");
     let answers = asked(&node, &[put("f", &noise(1, 65_537)), Ask::Get(key("large")), put("g", b"g"), Ask::Stat(key("large"))]);
     assert_eq!((code(&answers[0]), code(&answers[1])), ("too_large", "too_large"));
-    assert!(answers[2].is_ok() && matches!(answers[3].as_ref(), Ok(Said::Stat(about)) if about.size_bytes == large.len() as u64));
+    assert!(answers[2].is_ok() && matches!(answers[3].as_ref(), Ok(Answered::Stat(about)) if about.size_bytes == large.len() as u64));
     // Without the right token nothing is even read.
     node.token = "0".repeat(64);
     node.refused("POST", "packs", Value::Null, 403, "token_wrong");
@@ -182,13 +182,13 @@ fn ten_thousand_in_one_pack_outlive_a_kill_after_their_acknowledgement() {
     // The epoch is written with the first call.
     assert_eq!(node.space(), (0, 0));
     let before = frames();
-    assert!(asked(&node, &asks).iter().all(|answer| *answer == Ok(Said::Put { already: false, missing: vec![] })));
+    assert!(asked(&node, &asks).iter().all(|answer| *answer == Ok(Answered::Put { already: false, missing: vec![] })));
     assert_eq!(frames() - before, 1.0, "one write of the log for all of them");
     node.kill();
     let node = Host::start(root.path(), CAPACITY_BYTES);
     let gets: Vec<Ask> = (0..10_000).map(|n| Ask::Get(key(&format!("f{n}")))).collect();
     for (n, answer) in asked(&node, &gets).into_iter().enumerate() {
-        assert!(matches!(&answer, Ok(Said::Got(_, bytes)) if bytes[..] == content(n)), "f{n}: {answer:?}");
+        assert!(matches!(&answer, Ok(Answered::Got(_, bytes)) if bytes[..] == content(n)), "f{n}: {answer:?}");
     }
     let rss = node.metric("process_resident_memory_bytes").unwrap();
     // Forty packs of 12 MB, all at once: no more of them are in memory than there is memory for.
@@ -239,5 +239,7 @@ fn a_damaged_replica_is_not_given_out_and_is_quarantined() {
     assert_eq!(code(&answers[0]), "checksum_mismatch");
     assert!(answers[1].is_ok());
     node.event("it is told", |event| event["kind"] == "replica_corrupt" && event["file_id"] == "a");
-    assert!(matches!(asked(&node, &[Ask::Stat(key("a"))])[0].as_ref(), Ok(Said::Stat(about)) if about.state == ReplicaState::Quarantined));
+    assert!(
+        matches!(asked(&node, &[Ask::Stat(key("a"))])[0].as_ref(), Ok(Answered::Stat(about)) if about.state == ReplicaState::Quarantined)
+    );
 }

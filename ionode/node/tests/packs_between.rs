@@ -80,7 +80,7 @@ fn a_thousand_small_copies_from_one_peer_come_in_a_few_packs() {
     let gets: Vec<Ask> = done.clone().map(|n| Ask::Get(stager_core::replica::ReplicaKey::new(format!("f{n}"), "g1"))).collect();
     for (n, answer) in done.zip(asked(&nodes[1], &gets)) {
         assert_eq!(by_id[format!("t{n}").as_str()]["bytes_moved"], content(n).len(), "f{n}");
-        let Ok(stager_node::pack_format::Said::Got(_, bytes)) = answer else { panic!("f{n}: {answer:?}") };
+        let Ok(stager_node::pack_format::Answered::Got(_, bytes)) = answer else { panic!("f{n}: {answer:?}") };
         assert!(bytes[..] == content(n), "f{n}");
     }
     let used: usize = (0..1000).filter(|n| ![500, 600, 700].contains(n)).map(|n| content(n).len()).sum();

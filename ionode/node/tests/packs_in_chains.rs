@@ -11,7 +11,7 @@ use cluster::*;
 use host::*;
 use packing::*;
 use serde_json::{json, Value};
-use stager_node::pack_format::{Ask, Said};
+use stager_node::pack_format::{Answered, Ask};
 use stager_node::wire::NotHeld;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -34,7 +34,7 @@ fn many(count: usize) -> Vec<Ask> {
 
 fn missing(answer: &Answer) -> &[NotHeld] {
     match answer {
-        Ok(Said::Put { missing, .. }) => missing,
+        Ok(Answered::Put { missing, .. }) => missing,
         other => panic!("{other:?}"),
     }
 }
@@ -46,7 +46,7 @@ fn names(missing: &[NotHeld]) -> Vec<(&str, &str)> {
 fn assert_held(node: &Host, asks: &[Ask]) {
     let gets: Vec<Ask> = asks.iter().map(|ask| Ask::Get(ask.key().clone())).collect();
     for (answer, ask) in asked(node, &gets).iter().zip(asks) {
-        let (Ask::Put { content, executable, .. }, Ok(Said::Got(about, bytes))) = (ask, answer) else {
+        let (Ask::Put { content, executable, .. }, Ok(Answered::Got(about, bytes))) = (ask, answer) else {
             panic!("{}: {answer:?}", ask.key())
         };
         assert!(bytes == content && about.executable == *executable, "{}", ask.key());
@@ -59,7 +59,7 @@ fn sync_is_answered_when_every_node_has_it_on_disk_and_each_got_one_pack() {
     let mut nodes = cluster(root.path(), &NAMES, CAPACITY_BYTES);
     let asks = many(500);
     let answers = chained(&nodes[0], &asks, &["b", "c"], "sync");
-    assert!(answers.iter().all(|answer| *answer == Ok(Said::Put { already: false, missing: vec![] })), "{:?}", answers[0]);
+    assert!(answers.iter().all(|answer| *answer == Ok(Answered::Put { already: false, missing: vec![] })), "{:?}", answers[0]);
     // At the instant of the answer: what is killed now has it when it is started again.
     let last = nodes.pop().unwrap();
     let own = last.root.clone();
@@ -89,7 +89,7 @@ fn what_one_node_refuses_is_told_by_its_name_and_the_same_again_goes_on_from_the
     assert_eq!((nodes[1].space().0, nodes[2].space().0), (4 + 3 + 5, 4 + 5));
     assert!(asked(&nodes[2], &[Ask::Delete(key("f1"))])[0].is_ok());
     let again = chained(&nodes[0], &asks[..2], &["b", "c"], "sync");
-    assert!(again.iter().all(|answer| *answer == Ok(Said::Put { already: true, missing: vec![] })), "{again:?}");
+    assert!(again.iter().all(|answer| *answer == Ok(Answered::Put { already: true, missing: vec![] })), "{again:?}");
     assert_held(&nodes[2], &asks[..2]);
 }
 

@@ -41,7 +41,7 @@ pub use put::Condition;
 pub use read::{Found, Reader};
 pub use sweep::Swept;
 pub use uploads::{CompletedPart, Part, Upload, Whole, PART_NUMBER_MAX};
-pub use verify::{look_through, quarantine, Care, Damaged, Verdict};
+pub use verify::{quarantine, scan, Care, Damaged, Verdict};
 
 /// An upload that nobody completed or aborted for so long is aborted.
 pub const UPLOADS_EXPIRE_AFTER: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -22,7 +22,7 @@ pub struct Swept {
 
 impl Objects {
     /// To be called before the first write.
-    pub fn look_for_garbage(&self) -> Result<Swept, ApiError> {
+    pub fn find_garbage(&self) -> Result<Swept, ApiError> {
         let mut found = HashSet::new();
         for shard in entries(self.inner.directory.clone())? {
             for path in entries(shard)? {

@@ -82,7 +82,7 @@ fn look(log: &Log, directory: &Path, name: &Name, stat: &Stat, object: &Object, 
 }
 
 /// Of a store that no node serves: every object whose files are not as they were written, by their sizes or, with `care`, by their bytes.
-pub fn look_through(log: &Log, root: &Path, mut care: Option<&mut dyn Care>) -> Result<Vec<Damaged>, ApiError> {
+pub fn scan(log: &Log, root: &Path, mut care: Option<&mut dyn Care>) -> Result<Vec<Damaged>, ApiError> {
     let directory = root.join("objects");
     let mut wrong = Vec::new();
     for found in log.scan(tables::OBJECTS, b"")? {

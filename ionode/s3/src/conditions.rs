@@ -37,8 +37,8 @@ impl Wanted {
         };
         let named = |by_etag: bool, one, other| if by_etag { one } else { other };
         match (met, changed) {
-            (false, _) => Outcome::Failed(named(self.if_match.is_some(), Said::Match, Said::UnmodifiedSince)),
-            (true, false) => Outcome::Unchanged(named(self.if_none_match.is_some(), Said::NoneMatch, Said::ModifiedSince)),
+            (false, _) => Outcome::Failed(named(self.if_match.is_some(), Header::Match, Header::UnmodifiedSince)),
+            (true, false) => Outcome::Unchanged(named(self.if_none_match.is_some(), Header::NoneMatch, Header::ModifiedSince)),
             (true, true) => Outcome::Met,
         }
     }
@@ -67,20 +67,20 @@ pub fn range_holds(headers: &HeaderMap, object: &Object) -> bool {
 
 enum Outcome {
     Met,
-    Unchanged(Said),
-    Failed(Said),
+    Unchanged(Header),
+    Failed(Header),
 }
 
 /// Which condition it was.
 #[derive(Clone, Copy)]
-enum Said {
+enum Header {
     Match,
     NoneMatch,
     ModifiedSince,
     UnmodifiedSince,
 }
 
-impl Said {
+impl Header {
     fn of_reads(self) -> &'static str {
         match self {
             Self::Match => "If-Match",

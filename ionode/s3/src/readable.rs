@@ -37,7 +37,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 
 /// What a request says of its signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Said {
+struct Signature {
     access_key: String,
     day: String,
     region: String,
@@ -47,7 +47,7 @@ struct Said {
     in_query: bool,
 }
 
-impl Said {
+impl Signature {
     fn of(head: &Parts) -> Option<Self> {
         let query = pairs(head);
         let in_query = |name: &str| query.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str());
@@ -181,7 +181,7 @@ fn has_signed_chunks(head: &Parts) -> bool {
 }
 
 async fn rewrite(head: &mut Parts, credentials: &Credentials) -> Option<()> {
-    let mut said = Said::of(head)?;
+    let mut said = Signature::of(head)?;
     let (no_range, no_region) = (has_no_range(head), !said.is_of_a_region() && !has_signed_chunks(head));
     let range_is_signed = said.signed.iter().any(|name| name == RANGE.as_str());
     if no_region || (no_range && range_is_signed) {
@@ -234,7 +234,7 @@ mod tests {
                 ("authorization", said),
             ],
         );
-        let (said, secret) = (Said::of(&head).unwrap(), "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
+        let (said, secret) = (Signature::of(&head).unwrap(), "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
         let code = said.code(&head, secret).unwrap();
         assert!(code.clone().verify_slice(&unhex(&said.signature).unwrap()).is_ok());
         assert!(code.verify_slice(&[0; 32]).is_err());
@@ -247,10 +247,10 @@ mod tests {
                    aws4_request&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host\
                    &X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404";
         let mut head = head(uri, &[("host", "examplebucket.s3.amazonaws.com")]);
-        let (said, secret) = (Said::of(&head).unwrap(), "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
+        let (said, secret) = (Signature::of(&head).unwrap(), "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
         assert!(said.code(&head, secret).unwrap().verify_slice(&unhex(&said.signature).unwrap()).is_ok());
-        Said { region: "elsewhere".to_string(), ..said }.sign(&mut head, secret).unwrap();
-        let again = Said::of(&head).unwrap();
+        Signature { region: "elsewhere".to_string(), ..said }.sign(&mut head, secret).unwrap();
+        let again = Signature::of(&head).unwrap();
         assert_eq!(again.region, "elsewhere");
         assert!(again.code(&head, secret).unwrap().verify_slice(&unhex(&again.signature).unwrap()).is_ok());
     }

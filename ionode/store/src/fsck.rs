@@ -60,7 +60,7 @@ impl Report {
 /// All segments, all values, and the index against them. Nobody may have the log open.
 pub fn check(directory: &Path) -> Result<Report, ApiError> {
     let scratch = directory.join("index.fsck");
-    let outcome = remove_tree(&scratch).and_then(|()| look_through(directory, &scratch));
+    let outcome = remove_tree(&scratch).and_then(|()| scan(directory, &scratch));
     remove_tree(&scratch)?;
     outcome
 }
@@ -72,7 +72,7 @@ fn remove_tree(path: &Path) -> Result<(), ApiError> {
     }
 }
 
-fn look_through(directory: &Path, scratch: &Path) -> Result<Report, ApiError> {
+fn scan(directory: &Path, scratch: &Path) -> Result<Report, ApiError> {
     let (segments, unfinished) = Segments::open(&directory.join("segments"))?;
     let path = index_path(directory);
     let left = path.exists().then(|| Index::open(&path, CACHE_BYTES).and_then(|index| Ok((index.counters()?.applied, index))));

@@ -19,7 +19,7 @@ use super::tree::{beside, decoded, List, Listed};
 use super::{fetch, link, FetchOptions};
 use crate::blocking::blocking;
 use crate::failure::{at, bad_request};
-use crate::pack_format::{Ask, Said};
+use crate::pack_format::{Answered, Ask};
 use crate::peers::link::{Link, Term};
 use crate::peers::pack::fitting;
 use crate::store::digest;
@@ -143,7 +143,7 @@ impl Work {
         let (mut came, mut left) = (Vec::new(), Vec::new());
         for (file, answer) in files.into_iter().zip(answers) {
             match answer {
-                Ok(Said::Got(about, content)) if about.blake3_hex().eq_ignore_ascii_case(&file.blake3) => came.push((file, content)),
+                Ok(Answered::Got(about, content)) if about.blake3_hex().eq_ignore_ascii_case(&file.blake3) => came.push((file, content)),
                 _ => left.push(file),
             }
         }

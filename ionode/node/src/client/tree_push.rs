@@ -21,7 +21,7 @@ use super::{link, push, PushOptions};
 use crate::blocking::blocking;
 use crate::failure::{at, bad_request};
 use crate::pack_format::NODES_MAX;
-use crate::pack_format::{Ask, Said};
+use crate::pack_format::{Answered, Ask};
 use crate::peers::link::{Link, Term};
 use crate::peers::pack::fitting;
 use crate::stripes::hex;
@@ -115,12 +115,12 @@ impl Work {
             let (Ask::Put { key, blake3, content, .. }, path) = (ask, self.top.join(&found.below)) else { unreachable!("only puts") };
             let size_bytes = content.len() as u64;
             match answer {
-                Ok(Said::Put { missing, .. }) if missing.first().is_some_and(|first| goes_alone(&first.error)) => {
+                Ok(Answered::Put { missing, .. }) if missing.first().is_some_and(|first| goes_alone(&first.error)) => {
                     sent.push(self.alone(found).await?)
                 }
-                Ok(Said::Put { missing, .. }) if !missing.is_empty() => return Err(not_on_all(&path, &missing)),
+                Ok(Answered::Put { missing, .. }) if !missing.is_empty() => return Err(not_on_all(&path, &missing)),
                 Ok(said) => {
-                    let already = matches!(said, Said::Put { already: true, .. });
+                    let already = matches!(said, Answered::Put { already: true, .. });
                     let moved_bytes = if already { 0 } else { size_bytes };
                     let listed = Listed {
                         path: encoded(&found.below),

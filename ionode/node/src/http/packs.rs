@@ -22,7 +22,7 @@ use crate::calls::OpenCall;
 use crate::context::Cause;
 use crate::failure::Failure;
 use crate::node::Node;
-use crate::pack_format::{self, About, Ask, NoPack, Reader, Said, Writer, ENTRIES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
+use crate::pack_format::{self, About, Answered, Ask, NoPack, Reader, Writer, ENTRIES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
 use crate::packs::{self, chain, Outcome};
 
 /// What is read ahead of the connection.
@@ -171,7 +171,7 @@ fn written(node: &Node, chunk: Vec<Outcome>, sent: usize, last: bool) -> (Bytes,
     let mut damaged = Vec::new();
     for outcome in chunk {
         let replica = match outcome {
-            Outcome::Said(said) => {
+            Outcome::Answered(said) => {
                 writer.say(&said);
                 continue;
             }
@@ -182,7 +182,7 @@ fn written(node: &Node, chunk: Vec<Outcome>, sent: usize, last: bool) -> (Bytes,
             Outcome::Read(replica) => replica,
         };
         match packs::read(&node.context, &replica) {
-            Ok(content) => writer.say(&Said::Got(About::of(&replica), content)),
+            Ok(content) => writer.say(&Answered::Got(About::of(&replica), content)),
             Err(error) => {
                 // Deleted since it was looked for: that is what is told.
                 let gone = node.context.accounting().index.readable(&replica.key()).err();

@@ -15,7 +15,7 @@ use super::{Outcome, Packs};
 use crate::blocking::blocking;
 use crate::context::{Cause, NodeContext};
 use crate::failure::bad_request;
-use crate::pack_format::{Ask, Said, CONTENT_BYTES_MAX, NODES_MAX};
+use crate::pack_format::{Answered, Ask, CONTENT_BYTES_MAX, NODES_MAX};
 use crate::peers::link::Term;
 use crate::peers::pack::{fitting, Answers, REPLICAS};
 use crate::stripes::from_hex;
@@ -55,12 +55,12 @@ pub async fn perform(
     let asked: Vec<Result<Ask, ApiError>> = asked.into_iter().map(only_puts).collect();
     let all: Vec<Option<Ask>> = asked.iter().map(|ask| ask.as_ref().ok().cloned()).collect();
     let mut outcomes = super::perform(packs, cause, asked).await;
-    let here = |(number, outcome): (usize, &Outcome)| matches!(outcome, Outcome::Said(Said::Put { .. })).then_some(number);
+    let here = |(number, outcome): (usize, &Outcome)| matches!(outcome, Outcome::Answered(Answered::Put { .. })).then_some(number);
     let numbers: Vec<usize> = outcomes.iter().enumerate().filter_map(here).collect();
     let puts: Vec<Ask> = numbers.iter().filter_map(|number| all[*number].clone()).collect();
     if wanted.ack == Ack::Sync {
         for (number, not_held) in numbers.into_iter().zip(relay(packs, cause, &puts, &wanted).await) {
-            if let Outcome::Said(Said::Put { missing, .. }) = &mut outcomes[number] {
+            if let Outcome::Answered(Answered::Put { missing, .. }) = &mut outcomes[number] {
                 *missing = not_held;
             }
         }
@@ -102,8 +102,8 @@ async fn relay(packs: &Arc<Packs>, cause: &Cause, puts: &[Ask], wanted: &Replica
     let (first, behind) = wanted.next_node();
     match sent(packs, cause, puts, first, behind.as_ref()).await {
         Ok(answers) => {
-            let one = |answer: Result<Said, ApiError>| match answer {
-                Ok(Said::Put { missing, .. }) => missing,
+            let one = |answer: Result<Answered, ApiError>| match answer {
+                Ok(Answered::Put { missing, .. }) => missing,
                 Ok(_) => unreachable!("the link compares what was said with what was asked"),
                 Err(error) => wanted.held_by_nobody(&error),
             };

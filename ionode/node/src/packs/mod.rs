@@ -28,7 +28,7 @@ use crate::transfers::Transfers;
 use crate::wire::Fact;
 
 use crate::claims::Claims;
-use crate::pack_format::{About, Ask, Said, CONTENT_BYTES_MAX, NODES_MAX, PACK_BYTES_MAX};
+use crate::pack_format::{About, Answered, Ask, CONTENT_BYTES_MAX, NODES_MAX, PACK_BYTES_MAX};
 
 /// What the log calls them by.
 const CALL: &str = "/v1/packs";
@@ -79,7 +79,7 @@ impl Memory {
 
 /// How an entry went.
 pub enum Outcome {
-    Said(Said),
+    Answered(Answered),
     Failed(ApiError),
     /// A get: to be read when its turn comes to be sent.
     Read(Replica),
@@ -134,9 +134,11 @@ fn answer_reads(context: &NodeContext, reads: Vec<(usize, ReplicaKey, bool)>, ou
     for (number, key, content) in reads {
         let outcome = match content {
             true => accounting.index.readable(&key).cloned().and_then(small).map(Outcome::Read),
-            false => {
-                accounting.index.replica(&key).map(|replica| Outcome::Said(Said::Stat(About::of(replica)))).ok_or_else(|| unknown(&key))
-            }
+            false => accounting
+                .index
+                .replica(&key)
+                .map(|replica| Outcome::Answered(Answered::Stat(About::of(replica))))
+                .ok_or_else(|| unknown(&key)),
         };
         outcomes[number] = Some(outcome.unwrap_or_else(Outcome::Failed));
     }
@@ -199,14 +201,14 @@ async fn change(packs: &Arc<Packs>, cause: &Cause, puts: Vec<Put>, deletes: Vec<
     accounting.index.space.release(&holder);
     drop(accounting);
     for number in delete_numbers {
-        outcomes[number] = Some(written.clone().map_or_else(Outcome::Failed, |()| Outcome::Said(Said::Deleted)));
+        outcomes[number] = Some(written.clone().map_or_else(Outcome::Failed, |()| Outcome::Answered(Answered::Deleted)));
     }
     if written.is_ok() {
         deletes.iter().for_each(|key| packs.fingerprints.forget(key));
         packs.context.emit_all(cause, deletes.into_iter().map(Fact::ReplicaDeleted));
     }
     for number in put_numbers {
-        let done = || Outcome::Said(Said::Put { already: false, missing: Vec::new() });
+        let done = || Outcome::Answered(Answered::Put { already: false, missing: Vec::new() });
         outcomes[number] = Some(written.clone().map_or_else(Outcome::Failed, |()| done()));
     }
 }
@@ -223,7 +225,7 @@ fn admitted(packs: &Packs, claims: &mut Claims<'_>, puts: Vec<Put>, outcomes: &m
         let (key, size_bytes) = (&put.key, put.content.len() as u64);
         let outcome = match accounting.index.readable(key) {
             Ok(here) if here.blake3 == hex(put.blake3) && here.size_bytes == size_bytes => {
-                Outcome::Said(Said::Put { already: true, missing: Vec::new() })
+                Outcome::Answered(Answered::Put { already: true, missing: Vec::new() })
             }
             Ok(_) => {
                 let message = format!("replica {key} is on this node with another content; put it under a new generation");
@@ -324,7 +326,7 @@ fn hidden(context: &NodeContext, deletes: Vec<(usize, ReplicaKey)>, outcomes: &m
     let begin = |(number, key): &(usize, ReplicaKey)| match accounting.index.begin_delete(key) {
         Ok(true) => true,
         Ok(false) => {
-            outcomes[*number] = Some(Outcome::Said(Said::Deleted));
+            outcomes[*number] = Some(Outcome::Answered(Answered::Deleted));
             false
         }
         Err(error) => {

@@ -9,7 +9,7 @@ use stager_core::error::{ApiError, Code};
 
 use super::link::{bytes_body, is_outdated, Call, Link, Reply, Term};
 use crate::blocks;
-use crate::pack_format::{self, Ask, Reader, Said, Writer, ENTRIES_MAX, ENTRY_HEAD_BYTES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
+use crate::pack_format::{self, Answered, Ask, Reader, Writer, ENTRIES_MAX, ENTRY_HEAD_BYTES_MAX, MEDIA_TYPE, PACK_BYTES_MAX};
 use crate::wire::ReplicasWanted;
 
 /// The nodes that are to hold what a pack puts, as in the requests of transfers.
@@ -19,7 +19,7 @@ pub const WITHIN: Duration = Duration::from_secs(300);
 pub const CONTENT_BYTES: u64 = 8 << 20;
 pub const ENTRIES: usize = 4096;
 
-pub type Answers = Vec<Result<Said, ApiError>>;
+pub type Answers = Vec<Result<Answered, ApiError>>;
 
 /// How many of them, from the first on, go into one call; `content_bytes` of each, there or back.
 pub fn fitting(content_bytes: impl IntoIterator<Item = u64>) -> usize {
@@ -103,7 +103,7 @@ impl Link {
         reader.finish().map_err(|_| self.lost("a pack was cut short"))
     }
 
-    fn said(&self, entry: Option<Bytes>, ask: &Ask) -> Result<Said, ApiError> {
+    fn said(&self, entry: Option<Bytes>, ask: &Ask) -> Result<Answered, ApiError> {
         let key = ask.key();
         let Some(payload) = entry else {
             let message = format!("the answer of {} for {key} was damaged on its way; ask for it again", self.name());
@@ -112,13 +112,13 @@ impl Link {
         let said = pack_format::said(&payload).ok_or_else(|| self.misbehaved(&format!("its answer for {key} is not understood")))??;
         let fits = matches!(
             (ask, &said),
-            (Ask::Put { .. }, Said::Put { .. })
-                | (Ask::Get(_), Said::Got(..))
-                | (Ask::Stat(_), Said::Stat(_))
-                | (Ask::Delete(_), Said::Deleted)
+            (Ask::Put { .. }, Answered::Put { .. })
+                | (Ask::Get(_), Answered::Got(..))
+                | (Ask::Stat(_), Answered::Stat(_))
+                | (Ask::Delete(_), Answered::Deleted)
         );
         match (fits, &said) {
-            (true, Said::Got(about, content)) if *blake3::hash(content).as_bytes() != about.blake3 => {
+            (true, Answered::Got(about, content)) if *blake3::hash(content).as_bytes() != about.blake3 => {
                 let message = format!("{} sent a content of {key} that has not the BLAKE3 it says; nothing of it was kept", self.name());
                 Err(ApiError::new(Code::ChecksumMismatch, &key.file_id, message))
             }

@@ -94,14 +94,14 @@ impl Round {
                 if self.is_over() || made.elapsed() >= ORDER_FOR {
                     break;
                 }
-                self.look_at(key);
+                self.check(key);
                 left -= 1;
                 self.save_if(self.saved.elapsed() >= SAVE_EVERY);
             }
             metrics::counts().scrub_due.set(left as i64);
             metrics::counts().scrub_rounds.inc();
             self.save_if(!order.due.is_empty() && self.saved.elapsed() >= SAVE_EVERY);
-            let next_object_in = self.look_at_objects();
+            let next_object_in = self.check_objects();
             self.rest(order.next_in.min(next_object_in));
         }
         self.save_if(true);
@@ -143,7 +143,7 @@ impl Round {
         Order { due, next_in: next_in.max(REST_MIN) }
     }
 
-    fn look_at(&mut self, key: &ReplicaKey) {
+    fn check(&mut self, key: &ReplicaKey) {
         let Ok(replica) = self.fingerprints.context.accounting().index.readable(key).cloned() else { return };
         let (mut outcome, mut faulty) = self.read(&replica);
         if outcome.is_err() && faulty {

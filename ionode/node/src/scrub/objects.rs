@@ -20,7 +20,7 @@ pub struct Walk {
 
 impl Round {
     /// For a while; returns when it wants to go on.
-    pub fn look_at_objects(&mut self) -> Duration {
+    pub fn check_objects(&mut self) -> Duration {
         let Some(objects) = self.objects.clone() else { return REST_MAX };
         if self.walk.last.is_none() {
             match (self.walk.begun_s + self.manner.every_s).saturating_sub(now_s()) {
@@ -45,13 +45,13 @@ impl Round {
                 if self.is_over() || begun.elapsed() >= ORDER_FOR {
                     return REST_MIN;
                 }
-                self.look_at_object(&objects, &name);
+                self.check_object(&objects, &name);
                 self.walk.last = Some(name);
             }
         }
     }
 
-    fn look_at_object(&mut self, objects: &Objects, name: &Name) {
+    fn check_object(&mut self, objects: &Objects, name: &Name) {
         self.reading.begin(None);
         let result = match objects.verify(name, &mut self.reading) {
             _ if self.is_over() => return,

@@ -14,7 +14,7 @@ use super::job::{begin, Begun, Job};
 use super::table::{Transfer, TransferTable, Transfers};
 use crate::blocking::blocking;
 use crate::context::NodeContext;
-use crate::pack_format::{About, Ask, Said, CONTENT_BYTES_MAX};
+use crate::pack_format::{About, Answered, Ask, CONTENT_BYTES_MAX};
 use crate::peers::link::Term;
 use crate::peers::pack::fitting;
 use crate::store::digest;
@@ -97,8 +97,8 @@ fn arrived(job: &Job, bytes: u64) {
     job.arrived(bytes);
 }
 
-fn judged(wanted: &CopyRequest, answer: Result<Said, ApiError>) -> Option<(Replica, Bytes)> {
-    let Ok(Said::Got(about, content)) = answer else { return None };
+fn judged(wanted: &CopyRequest, answer: Result<Answered, ApiError>) -> Option<(Replica, Bytes)> {
+    let Ok(Answered::Got(about, content)) = answer else { return None };
     let digests = digest::of_bytes(&content, about.sha256.is_some());
     let expected = wanted.expected.blake3.as_deref().map_or(about.blake3_hex(), str::to_ascii_lowercase);
     let right = digests.blake3 == expected && digests.size_bytes == wanted.expected.size_bytes && about.kind == ReplicaKind::File;

@@ -16,7 +16,7 @@ use stager_origins::{Entry, EntryKind, Origin, Pace, Sink};
 pub(super) trait Feed: Send + Sync {
     async fn feed(&self, range: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError>;
     /// Nothing is left to be asked for: is the source still what it was when the rest came?
-    async fn look_again(&self) -> Result<(), ApiError> {
+    async fn check_unchanged(&self) -> Result<(), ApiError> {
         Ok(())
     }
     /// For how long nothing may move.
@@ -40,8 +40,8 @@ impl Feed for StripeFeed {
         let places = self.layout.places(range);
         self.whole.origin.fetch(&self.whole.entry, &places, &Packed { layout: self.layout, sink }).await
     }
-    async fn look_again(&self) -> Result<(), ApiError> {
-        self.whole.look_again().await
+    async fn check_unchanged(&self) -> Result<(), ApiError> {
+        self.whole.check_unchanged().await
     }
     fn stall(&self) -> Duration {
         ORIGIN_STALL
@@ -86,7 +86,7 @@ impl Feed for OriginFeed {
     async fn feed(&self, range: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
         self.origin.fetch(&self.entry, std::slice::from_ref(&range), sink).await
     }
-    async fn look_again(&self) -> Result<(), ApiError> {
+    async fn check_unchanged(&self) -> Result<(), ApiError> {
         unchanged(self.origin.as_ref(), &self.entry).await
     }
     fn stall(&self) -> Duration {
@@ -161,11 +161,11 @@ mod tests {
         let stripes = StripeFeed { whole: OriginFeed { origin, entry }, layout };
         let feeds: [&dyn Feed; 2] = [&whole, &stripes];
         for feed in feeds {
-            assert!(feed.look_again().await.is_ok());
+            assert!(feed.check_unchanged().await.is_ok());
         }
         std::fs::write(place.path().join("f"), b"three").unwrap();
         for feed in feeds {
-            assert_eq!(feed.look_again().await.unwrap_err().code.as_str(), "source_changed");
+            assert_eq!(feed.check_unchanged().await.unwrap_err().code.as_str(), "source_changed");
         }
     }
 }

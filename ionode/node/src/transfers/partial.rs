@@ -122,7 +122,7 @@ pub(super) async fn arrive(
         if start < size_bytes {
             feed.feed(start..size_bytes, &sink).await?;
         } else {
-            feed.look_again().await?;
+            feed.check_unchanged().await?;
         }
         if sink.is_complete() {
             return Ok(());

@@ -45,7 +45,7 @@ async fn run_one(transfers: Arc<Transfers>, begun: Begun) {
         TransferRequest::Upload(request) => upload::upload(&transfers, &job, request).await,
     };
     if matches!(&outcome, Err(error) if error.class == Class::Corrupt && request.kind() == TransferKind::Upload) {
-        look_at_source(&transfers, &job, &request).await;
+        check_source(&transfers, &job, &request).await;
     }
     end(&transfers, &job, &request, outcome, started).await;
 }
@@ -91,7 +91,7 @@ async fn end_packed(transfers: &Arc<Transfers>, begun: Begun, replica: Option<Re
 }
 
 /// An upload that found wrong content: was it ours?
-async fn look_at_source(transfers: &Transfers, job: &Job, request: &TransferRequest) {
+async fn check_source(transfers: &Transfers, job: &Job, request: &TransferRequest) {
     if let Err(error) = transfers.fingerprints.verify(&job.cause, &request.key()).await {
         tracing::warn!(%error, "the replica of a failed upload could not be verified");
     }

@@ -6,11 +6,11 @@
 use serde_json::{json, Value};
 use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
-use stager_node::pack_format::{self, Ask, Reader, Said, Writer};
+use stager_node::pack_format::{self, Answered, Ask, Reader, Writer};
 
 use crate::host::*;
 
-pub type Answer = Result<Said, ApiError>;
+pub type Answer = Result<Answered, ApiError>;
 
 pub fn key(file_id: &str) -> ReplicaKey {
     ReplicaKey::new(file_id, "g0")

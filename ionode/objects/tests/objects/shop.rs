@@ -24,7 +24,7 @@ pub fn open(root: &Path, share_bytes: u64, fsync: bool) -> (Objects, Arc<Log>) {
     let options = stager_store::Options { sync, segment_bytes: 64 << 10, index_cache_bytes: 1 << 20, ..Default::default() };
     let log = Arc::new(Log::open(root, options).unwrap().0);
     let objects = Objects::open(log.clone(), root, Options { share_bytes, fsync, inline_bytes_max: INLINE }).unwrap();
-    let swept = objects.look_for_garbage().unwrap();
+    let swept = objects.find_garbage().unwrap();
     objects.remove_garbage(swept).unwrap();
     (objects, log)
 }

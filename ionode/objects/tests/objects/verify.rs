@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use stager_core::error::{ApiError, Code};
-use stager_objects::{look_through, quarantine, Care, Condition, Objects, Verdict, BLOCK_BYTES};
+use stager_objects::{quarantine, scan, Care, Condition, Objects, Verdict, BLOCK_BYTES};
 
 use crate::shop::{code, content, name, put, whole, Shop, INLINE};
 
@@ -99,18 +99,18 @@ async fn a_store_that_nobody_serves_is_looked_through_by_sizes_or_by_bytes() {
     let root = shop.root.path().to_owned();
     let log = shop.log.clone();
     tokio::task::spawn_blocking(move || {
-        assert!(look_through(&log, &root, None).unwrap().is_empty(), "sizes are right");
-        let damaged = look_through(&log, &root, Some(&mut Counting::default())).unwrap();
+        assert!(scan(&log, &root, None).unwrap().is_empty(), "sizes are right");
+        let damaged = scan(&log, &root, Some(&mut Counting::default())).unwrap();
         assert_eq!(damaged.len(), 1);
         quarantine(&log, &damaged).unwrap();
-        assert!(look_through(&log, &root, Some(&mut Counting::default())).unwrap().is_empty(), "it is known now");
+        assert!(scan(&log, &root, Some(&mut Counting::default())).unwrap().is_empty(), "it is known now");
     })
     .await
     .unwrap();
     std::fs::remove_file(&shop.files()[1]).unwrap();
     let (log, root) = (shop.log.clone(), shop.root.path().to_owned());
     assert_eq!(
-        tokio::task::spawn_blocking(move || look_through(&log, &root, None).unwrap().len()).await.unwrap(),
+        tokio::task::spawn_blocking(move || scan(&log, &root, None).unwrap().len()).await.unwrap(),
         1,
         "gone is told without reading"
     );
