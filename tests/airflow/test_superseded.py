@@ -17,7 +17,7 @@ from airflow.providers.stager.waiting import durable
 from stager import wire
 from stager.model.errors import NEWER_CODE
 
-TOLD = "out was changed after what was to replace it was made"
+TOLD = "out was changed after its replacement was made"
 
 
 class Run:

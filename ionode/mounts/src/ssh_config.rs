@@ -61,9 +61,8 @@ fn value(text: &str) -> Result<String, ApiError> {
 }
 
 fn refused(text: &str) -> ApiError {
-    let message = format!(
-        "{text:?} cannot be said to ssh, which mounts read with (quotes, backslashes, \"${{\" and control characters); choose another name"
-    );
+    let message =
+        format!("ssh, which serves mounts, takes no quotes, backslashes, \"${{\" or control characters; choose another name than {text:?}");
     ApiError::new(Code::Unsupported, text, message)
 }
 

@@ -105,7 +105,7 @@ impl Keeper {
             let why = self.follow(&mut session);
             session.end();
             let Some(why) = why else { return };
-            tracing::warn!(point = %self.place.point.display(), why, "a mount is dead; who reads through it gets an error");
+            tracing::warn!(point = %self.place.point.display(), why, "a mount is dead; reads through it fail");
             self.note(State::Away, Some(why));
             match self.mount_again() {
                 Some(fresh) => session = fresh,

@@ -53,7 +53,7 @@ pub enum Broken {
 impl std::fmt::Display for Broken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NoBlock => f.write_str("what it sent is no block"),
+            Self::NoBlock => f.write_str("its bytes are no block"),
             Self::Checksum(offset) => write!(f, "its block at byte {offset} does not have its checksum"),
             Self::AfterEnd => f.write_str("it sent more behind the end"),
         }

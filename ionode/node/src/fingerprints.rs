@@ -87,7 +87,7 @@ impl Fingerprints {
         if self.context.accounting().index.readable(&key).is_ok() {
             self.context.quarantine(cause, &key, "does not have the content it was committed with").await?;
         }
-        let message = format!("replica {key} is damaged on the node's disk; no job has read it, it is made again");
+        let message = format!("replica {key} is damaged on the node's disk; no job has read it, stager makes it again");
         Err(ApiError::new(Code::ChecksumMismatch, &key.file_id, message))
     }
 

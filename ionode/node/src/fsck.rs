@@ -137,8 +137,8 @@ fn meaning(what: What) -> &'static str {
     match what {
         What::EntryBroken => "its entry is broken and its content whole; a repair writes it again",
         What::Lost => "its entry and its content are broken; a repair can only forget it",
-        What::ValueBroken => "its content does not have its checksum; a repair quarantines it, so that it is made again",
-        What::IndexDiffers => "the index does not say what the log says; a repair builds it anew",
+        What::ValueBroken => "its content does not have its checksum; a repair quarantines it, so that stager makes it again",
+        What::IndexDiffers => "the index differs from the log; a repair builds it anew",
     }
 }
 
@@ -163,7 +163,7 @@ fn files(root: &Path, options: &FsckOptions, findings: &mut Findings) -> Result<
             continue;
         }
         let why = match is_there(root, &replica) {
-            false => Some("is missing, or has not its size"),
+            false => Some("is missing, or has another size"),
             true if options.content => {
                 findings.files_read_bytes += replica.size_bytes;
                 (!matches(root, &replica)?).then_some("does not have the content it was committed with")
@@ -174,7 +174,7 @@ fn files(root: &Path, options: &FsckOptions, findings: &mut Findings) -> Result<
             let message = format!(
                 "{} {why}; {}",
                 store::data_path(root, &replica.key()).display(),
-                "a repair quarantines it, so that it is made again"
+                "a repair quarantines it, so that stager makes it again"
             );
             findings.problems.push(Problem { kind: "replica_broken", subject: replica.key().to_string(), message });
             wrong.push(replica.key());
@@ -255,7 +255,7 @@ fn tell(findings: &Findings, json: bool) {
     }
     match (findings.problems.is_empty(), findings.repaired) {
         (true, _) => println!("nothing is wrong"),
-        (false, true) => println!("repaired; what was lost is made again by the next run that needs it"),
+        (false, true) => println!("repaired; the next run that needs a lost file makes it again"),
         (false, false) => println!("nothing was changed; --repair mends what can be mended"),
     }
 }

@@ -93,7 +93,7 @@ impl InFlightReplica {
             Err(_) => Err(ApiError::new(
                 Code::ConnectionLost,
                 &key.file_id,
-                format!("replica {key} was being made on this node and that ended early; ask for it again"),
+                format!("this node stopped making replica {key} early; ask for it again"),
             )),
         }
     }

@@ -62,14 +62,14 @@ async fn by_reading_again(origin: &dyn Origin, entry: &Entry, digests: &Digests,
     if again.to_hex().as_str() != digests.blake3 {
         return Err(damaged(entry, "MD5"));
     }
-    tracing::info!(path = entry.path, "the origin's ETags are no MD5 of the content; they are not compared any more");
+    tracing::info!(path = entry.path, "the origin's ETags are no MD5 of the content; the node no longer compares them");
     origin.capabilities().distrust_md5();
     Ok(Some(Verified::Readback))
 }
 
 fn damaged(entry: &Entry, kind: &str) -> ApiError {
     let message = format!(
-        "{} is not what its origin says it is (its {kind} differs): damaged on its way or where it lies; its bytes were deleted, it is fetched again",
+        "{} does not have the {kind} that its origin reports: it was damaged on its way or at the origin; its bytes were deleted, stager fetches it again",
         entry.path
     );
     ApiError::new(Code::ChecksumMismatch, &entry.path, message)

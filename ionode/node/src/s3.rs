@@ -99,7 +99,7 @@ fn sweep(objects: Objects) -> Result<(), ApiError> {
     let swept = objects.find_garbage()?;
     let work = move || {
         if let Err(error) = objects.remove_garbage(swept) {
-            tracing::warn!(%error, "content files that no object names could not be looked for; the next start tries again");
+            tracing::warn!(%error, "the search for content files that no object names failed; the next start tries again");
         }
     };
     std::thread::Builder::new().name("sweep".into()).spawn(work).map(|_| ()).map_err(at("starting a thread for", Path::new("objects")))

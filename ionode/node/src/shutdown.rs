@@ -49,7 +49,7 @@ pub async fn watch_store(node: Arc<Node>) {
             (Ok(found), Ok(held)) if found != *held => break,
             (Err(error), Ok(_)) if error.kind() == ErrorKind::NotFound => break,
             // A disk or a mount that does not answer just now: nothing is known to be gone.
-            (Err(error), _) => tracing::warn!(%error, store = %node.context.store.root().display(), "the store cannot be looked at"),
+            (Err(error), _) => tracing::warn!(%error, store = %node.context.store.root().display(), "the store cannot be checked"),
             _ => {}
         }
         tokio::time::sleep(STORE_LOOK_EVERY).await;

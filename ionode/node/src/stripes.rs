@@ -77,7 +77,7 @@ impl StripeManifest {
 }
 
 fn damaged(subject: &str, why: &str) -> ApiError {
-    ApiError::new(Code::ChecksumMismatch, subject, format!("what is said of the stripes of {subject} is damaged ({why}); fetch them again"))
+    ApiError::new(Code::ChecksumMismatch, subject, format!("the record of the stripes of {subject} is damaged ({why}); fetch them again"))
 }
 
 pub fn hex(value: [u8; 32]) -> String {

@@ -192,6 +192,6 @@ pub(crate) fn unknown(name: &Name) -> ApiError {
 }
 
 fn not_met(name: &Name) -> ApiError {
-    let message = format!("{name} is not as the condition of the request says; look at it and decide again");
+    let message = format!("{name} does not meet the condition of the request; read it again and decide");
     ApiError::new(Code::PreconditionFailed, name.to_string(), message)
 }

@@ -62,7 +62,7 @@ pub fn short_read(path: &str, place: &str, offset: u64) -> ApiError {
     ApiError::new(
         Code::ShortRead,
         path,
-        format!("{shown} at {place} ended at byte {offset}, before the range asked for; the transfer is tried again."),
+        format!("{shown} at {place} ended at byte {offset}, before the range asked for; stager retries the transfer."),
     )
 }
 
@@ -79,7 +79,7 @@ pub fn destination_exists(path: &str, place: &str) -> ApiError {
 pub fn destination_newer(path: &str, place: &str, size_bytes: u64, mtime_s: i64) -> ApiError {
     let changed = u64::try_from(mtime_s).map_or(UNIX_EPOCH, |since_s| UNIX_EPOCH + Duration::from_secs(since_s));
     let (shown, when) = (shown(path), httpdate::fmt_http_date(changed));
-    let message = format!("{shown} at {place} ({size_bytes} bytes) was changed {when}, after what was to replace it was made: it stays.");
+    let message = format!("{shown} at {place} ({size_bytes} bytes) was changed {when}, after its replacement was made; it stays.");
     ApiError::new(Code::DestinationNewer, path, message)
 }
 
@@ -98,7 +98,7 @@ pub fn written_differs(path: &str, place: &str) -> ApiError {
     ApiError::new(
         Code::ChecksumMismatch,
         path,
-        format!("What {place} holds for {shown} is not what was sent; it was removed again and the upload must be repeated."),
+        format!("{place} held other content for {shown} than was sent; it was removed there, upload the file again."),
     )
 }
 

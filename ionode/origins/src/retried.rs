@@ -75,7 +75,7 @@ impl TrackingSink<'_> {
 }
 
 fn short(path: &str) -> ApiError {
-    ApiError::new(Code::ShortRead, path, format!("not all of {path} came; it is fetched again"))
+    ApiError::new(Code::ShortRead, path, format!("not all of {path} came; fetch it again"))
 }
 
 #[async_trait]

@@ -58,7 +58,7 @@ impl Credentials {
         let subject = path.display().to_string();
         let wrong = |what: String| ApiError::new(Code::BadRequest, &subject, format!("the S3 credentials file {subject} {what}"));
         let mut file = File::open(path).map_err(|error| wrong(format!("cannot be opened ({error}); name one that this user can read")))?;
-        let found = file.metadata().map_err(|error| wrong(format!("cannot be looked at ({error})")))?;
+        let found = file.metadata().map_err(|error| wrong(format!("cannot be checked ({error})")))?;
         if found.mode() & 0o077 != 0 {
             return Err(wrong(format!("can be read by others (mode {:04o}); chmod 600 it", found.mode() & 0o7777)));
         }

@@ -52,7 +52,7 @@ pub fn start(shared: Arc<Shared>, leases: Arc<WriterLeases>, stopping: Arc<Stopp
     let work = move || {
         while !stopping.wait(LOOK_EVERY) {
             if let Err(error) = round(&shared, &leases, &stopping) {
-                tracing::warn!(%error, "a round of collecting garbage stopped early; the next one goes on");
+                tracing::warn!(%error, "a round of collecting garbage stopped early; the next one continues");
             }
         }
     };

@@ -387,7 +387,7 @@ impl Writer {
                 let Health::Failing(why) = self.shared.health.lock().expect("nobody panics here").clone() else {
                     return self.shared.index();
                 };
-                return Err(ApiError::new(Code::IoError, "log", format!("{why}; it is tried again every second")));
+                return Err(ApiError::new(Code::IoError, "log", format!("{why}; the node retries every second")));
             }
             self.mend_after = Instant::now() + MEND_EVERY;
             self.mend()?;

@@ -52,12 +52,13 @@ fn mounted(attempts: &Attempts, input: &DirectInput) -> Result<String, ApiError>
         Some(mount) if mount.state == State::Mounted => Ok(mount.path.join(path).display().to_string()),
         Some(mount) => {
             let why = mount.message.unwrap_or_default();
-            let message =
-                format!("{path} cannot be read in place: the mount of {id} is away ({why}); it is mounted again when its origin answers");
+            let message = format!(
+                "{path} cannot be read directly: the mount of {id} is away ({why}); the node mounts it again when the origin answers"
+            );
             Err(ApiError::new(Code::OriginUnreachable, path, message))
         }
         None => {
-            let message = format!("{path} cannot be read in place: the origin {id} is not mounted; put its mount first");
+            let message = format!("{path} cannot be read directly: the origin {id} is not mounted; put its mount first");
             Err(ApiError::new(Code::BadRequest, path, message))
         }
     }

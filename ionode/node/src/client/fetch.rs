@@ -74,7 +74,7 @@ impl Holder {
             return Ok(());
         }
         let message =
-            format!("stripe {part} of {key} is not on the node {} as it came there; verify it there, and fetch it anew", self.name);
+            format!("stripe {part} of {key} has changed on the node {} since it came there; verify it there, and fetch it anew", self.name);
         Err(ApiError::new(Code::ChecksumMismatch, &key.file_id, message))
     }
 }
@@ -335,7 +335,8 @@ async fn judge(key: &ReplicaKey, layout: &Layout, holders: &[Holder], state: &St
     match said.chain(wanted.map(|wanted| ("the call", wanted))).find(|(_, said)| !said.eq_ignore_ascii_case(&found)) {
         None => Ok(found),
         Some((who, said)) => {
-            let message = format!("what came of {key} has the BLAKE3 {found}, and {who} says {said}; nothing was kept, ask for it again");
+            let message =
+                format!("the fetched content of {key} has the BLAKE3 {found}, but {who} says {said}; nothing was kept, fetch it again");
             Err(ApiError::new(Code::ChecksumMismatch, &key.file_id, message))
         }
     }

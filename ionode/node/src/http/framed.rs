@@ -89,7 +89,7 @@ fn chunks(
             }
             let length = CHUNK_BYTES.min(end - offset);
             if let Some(in_flight) = &mut followed {
-                let gone = || std::io::Error::other("the replica is not made any further");
+                let gone = || std::io::Error::other("the node stopped making the replica");
                 in_flight.reach(offset + length - shift).await.ok_or_else(gone)?;
             }
             let lead = if framed { blocks::HEADER_BYTES } else { 0 };

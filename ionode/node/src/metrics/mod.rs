@@ -94,7 +94,7 @@ impl Counts {
         to.register("scrub_replicas", "Replicas the scrubber has read, by what it found", self.scrub_replicas.clone());
         to.register("scrub_objects", "Objects of the S3 endpoint the scrubber has read, by what it found", self.scrub_objects.clone());
         to.register_with_unit("scrub_read", "Bytes the scrubber has read", Unit::Bytes, self.scrub_read.clone());
-        let help = "Since the present replica that was longest not verified was, or since the start where nobody knows";
+        let help = "Time since the longest unverified replica was verified, or since the start where that is unknown";
         to.register_with_unit("scrub_oldest", help, Unit::Seconds, self.scrub_oldest.clone());
         to.register("scrub_rounds", "Times the scrubber went through all replicas that were due", self.scrub_rounds.clone());
         to.register("scrub_due_replicas", "Replicas that the scrubber is due to read", self.scrub_due.clone());

@@ -32,7 +32,7 @@ pub fn wanted(packs: &Packs, headers: &HeaderMap) -> Result<Option<ReplicasWante
     })?;
     chain::check(&packs.transfers, &wanted.chain)?;
     if wanted.chain.len() > NODES_MAX {
-        let message = format!("a pack goes on to {NODES_MAX} nodes at most; push files one by one through a longer chain");
+        let message = format!("the chain of a pack has at most {NODES_MAX} nodes; push files one by one through a longer chain");
         return Err(bad_request(REPLICAS, message));
     }
     Ok(Some(wanted).filter(|wanted| !wanted.chain.is_empty()))
@@ -48,7 +48,7 @@ pub async fn perform(
 ) -> Vec<Outcome> {
     let only_puts = |asked: Result<Ask, ApiError>| match asked {
         Ok(Ask::Get(key) | Ask::Stat(key) | Ask::Delete(key)) => {
-            Err(bad_request(&key.file_id, "only puts go through a chain; ask each node for the rest"))
+            Err(bad_request(&key.file_id, "a chain takes puts only; ask each node for the rest"))
         }
         asked => asked,
     };

@@ -276,7 +276,7 @@ fn hashed_one(put: Put) -> Result<(Replica, Bytes), ApiError> {
     let digests = digest::of_bytes(&put.content, false);
     let ReplicaKey { file_id, generation } = put.key;
     if digests.blake3 != hex(put.blake3) {
-        let message = format!("what was put as {file_id} has another BLAKE3 than was named; nothing of it was kept, put it again");
+        let message = format!("the content put as {file_id} has another BLAKE3 than the pack names; nothing of it was kept, put it again");
         return Err(ApiError::new(Code::ChecksumMismatch, &file_id, message));
     }
     let replica = Replica {

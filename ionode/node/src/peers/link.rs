@@ -178,11 +178,11 @@ impl Link {
     }
 
     pub fn lost(&self, why: &str) -> ApiError {
-        ApiError::new(Code::ConnectionLost, self.address.to_string(), format!("{}: {why}; it is asked again", self.name()))
+        ApiError::new(Code::ConnectionLost, self.address.to_string(), format!("{}: {why}; stager retries", self.name()))
     }
 
     fn unreachable(&self, why: &str) -> ApiError {
-        let message = format!("{} does not answer at {} ({why}); look whether it runs and is told right", self.name(), self.address);
+        let message = format!("{} does not answer at {} ({why}); check that it runs and has this address", self.name(), self.address);
         ApiError::new(Code::PeerUnreachable, self.address.to_string(), message)
     }
 
@@ -201,8 +201,7 @@ impl Link {
         let (status, bytes) = self.within(ANSWER_WITHIN, async { self.exchange(request).await?.collect().await }).await?;
         let said: NodeStatus = self.parsed(status, &bytes)?;
         if self.expected.as_ref().is_some_and(|expected| *expected != said.node_id) {
-            let message =
-                format!("{} was told to be at {}, where the node {} answers; tell it anew", self.name(), self.address, said.node_id);
+            let message = format!("the node {} answers at {}, and not {}; give its right address", said.node_id, self.address, self.name());
             return Err(ApiError::new(Code::PeerUnknown, &said.node_id, message));
         }
         let identity = Identity { node_id: said.node_id, incarnation: said.incarnation, epoch: said.epoch };
@@ -292,7 +291,7 @@ impl Link {
             Ok(outcome) => outcome,
             Err(_) => {
                 self.forget_identity();
-                let message = format!("{} did not answer within {} s; it is asked again", self.name(), within.as_secs());
+                let message = format!("{} did not answer within {} s; stager retries", self.name(), within.as_secs());
                 Err(ApiError::new(Code::Timeout, self.address.to_string(), message))
             }
         }
@@ -303,7 +302,7 @@ impl Link {
             return Err(self.error_of(status, bytes));
         }
         serde_json::from_slice(bytes).map_err(|error| {
-            let message = format!("{} answered what is not understood ({error}); use stager-ionode of one release everywhere", self.name());
+            let message = format!("the answer of {} is not understood ({error}); use stager-ionode of one release everywhere", self.name());
             ApiError::new(Code::IoError, self.address.to_string(), message)
         })
     }

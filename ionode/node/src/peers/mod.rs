@@ -42,7 +42,7 @@ impl Peers {
         })?;
         let address = Address::parse(&request.address)?;
         if !is_token(request.token.reveal()) {
-            return Err(bad_request(node_id, format!("the token of the node {node_id} is none: it is the text in its token file")));
+            return Err(bad_request(node_id, format!("the token of the node {node_id} is not valid; give the text of its token file")));
         }
         let link = Arc::new(Link::new(Some(node_id.to_string()), address, request.token));
         self.known.write().expect("nobody panics here").insert(node_id.to_string(), link);

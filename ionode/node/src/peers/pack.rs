@@ -119,7 +119,7 @@ impl Link {
         );
         match (fits, &said) {
             (true, Answered::Got(about, content)) if *blake3::hash(content).as_bytes() != about.blake3 => {
-                let message = format!("{} sent a content of {key} that has not the BLAKE3 it says; nothing of it was kept", self.name());
+                let message = format!("{} sent a content of {key} with another BLAKE3 than it names; nothing of it was kept", self.name());
                 Err(ApiError::new(Code::ChecksumMismatch, &key.file_id, message))
             }
             (true, _) => Ok(said),

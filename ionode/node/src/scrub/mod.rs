@@ -156,11 +156,11 @@ impl Round {
             Ok(true) => self.found("sound"),
             Ok(false) => self.act_on(key, "corrupt", "does not have the content it was committed with"),
             Err(error) if faulty => {
-                tracing::error!(replica = %key, %error, "the disk does not give back a replica");
+                tracing::error!(replica = %key, %error, "a replica cannot be read from the disk");
                 self.act_on(key, "unreadable", "cannot be read from the node's disk");
             }
             Err(error) => {
-                tracing::warn!(replica = %key, %error, "a replica could not be verified now; it is looked at again later");
+                tracing::warn!(replica = %key, %error, "a replica could not be verified now; the scrubber reads it again later");
                 self.found("unreadable");
                 self.rest(ONCE_MORE_AFTER);
             }
@@ -188,7 +188,7 @@ impl Round {
     fn act_on(&self, key: &ReplicaKey, result: &'static str, what: &str) {
         self.found(result);
         if let Err(error) = self.runtime.block_on(self.fingerprints.context.quarantine(&Cause::default(), key, what)) {
-            tracing::error!(replica = %key, %error, "a damaged replica could not be quarantined; it is looked at again later");
+            tracing::error!(replica = %key, %error, "a damaged replica could not be quarantined; the scrubber reads it again later");
             self.rest(ONCE_MORE_AFTER);
         }
     }
@@ -197,7 +197,7 @@ impl Round {
         if due {
             self.saved = Instant::now();
             if let Err(error) = memory::save(&self.fingerprints) {
-                tracing::warn!(%error, "when replicas were verified could not be saved; after a restart they are verified anew");
+                tracing::warn!(%error, "the times of verification could not be saved; after a restart the scrubber reads all replicas anew");
             }
         }
     }

@@ -59,7 +59,7 @@ impl Round {
             Ok(Verdict::Sound) => "sound",
             Ok(Verdict::Damaged(_)) => "corrupt",
             Err(error) => {
-                tracing::warn!(object = %name, %error, "an object could not be verified now; it is looked at again in the next round");
+                tracing::warn!(object = %name, %error, "an object could not be verified now; the scrubber reads it again in the next round");
                 self.rest(ONCE_MORE_AFTER);
                 "unreadable"
             }

@@ -50,7 +50,7 @@ pub(super) async fn get(origin: &dyn Origin, path: &str, to: PathBuf) -> Result<
     let (file, place) = (arriving.file.clone(), arriving.to.clone());
     let digests = blocking(move || hashed(&file, &place, also)).await?;
     if digests.size_bytes != entry.size_bytes {
-        let message = format!("{path} has {} bytes, {} came; it is fetched again", entry.size_bytes, digests.size_bytes);
+        let message = format!("{path} has {} bytes, but {} came; fetch it again", entry.size_bytes, digests.size_bytes);
         return Err(ApiError::new(Code::ShortRead, path, message));
     }
     let verified = verify_by_origin(origin, &entry, &reported, &digests, &Pace::default()).await?;

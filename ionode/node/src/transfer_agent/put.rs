@@ -42,7 +42,7 @@ pub(super) async fn put(origin: &dyn Origin, from: PathBuf, path: &str) -> Resul
     let uploaded = tokio::select! {
         outcome = origin.upload(upload) => outcome?,
         () = stalled(&sent, stall) => {
-            let message = format!("no byte of {path} went for {} s; look at the origin and its network", stall.as_secs());
+            let message = format!("no byte of {path} moved for {} s; look at the origin and its network", stall.as_secs());
             return Err(ApiError::new(Code::Timeout, path, message));
         }
     };

@@ -63,7 +63,7 @@ impl Sink for Packed<'_> {
                 ApiError::new(
                     Code::OriginMisbehaves,
                     "stripes",
-                    format!("byte {offset} came and is in no stripe of this node; fetch it anew"),
+                    format!("the origin sent byte {offset}, which is in no stripe of this node; fetch the stripes anew"),
                 )
             };
             let position = self.layout.position(offset).ok_or_else(unasked)?;
@@ -111,12 +111,12 @@ pub(super) fn source_changed(path: &str, was: &str, is: &str) -> ApiError {
 }
 
 pub(super) fn short(path: &str) -> ApiError {
-    ApiError::new(Code::ShortRead, path, format!("fewer bytes of {path} came than it has; it is tried again"))
+    ApiError::new(Code::ShortRead, path, format!("fewer bytes of {path} came than it has; stager retries"))
 }
 
 pub(super) fn misplaced(path: &str, offset: u64, length: u64) -> ApiError {
     let message =
-        format!("the origin sent {length} bytes at {offset} of {path}, which were not asked for or came twice; it is fetched anew");
+        format!("the origin sent {length} bytes at {offset} of {path}, which were not asked for or came twice; stager fetches it anew");
     ApiError::new(Code::OriginMisbehaves, path, message)
 }
 

@@ -112,8 +112,8 @@ pub(super) fn layout(request: &FetchRequest) -> Result<Option<Layout>, ApiError>
     let Some(share) = request.stripe else { return Ok(None) };
     let expected = &request.expected;
     if expected.blake3.is_some() || expected.sha256.is_some() || request.replicas.is_some() {
-        let message = "stripes cannot be compared with a checksum of the whole file, nor go on in a chain; leave these out, \
-                       whoever reads all stripes compares them";
+        let message = "stripes cannot be compared with a checksum of the whole file, nor go on in a chain; leave both out: \
+                       the reader of all stripes compares them";
         return Err(bad_request(&request.file_id, message));
     }
     Layout::new(share, expected.size_bytes, &request.source.path).map(Some)

@@ -42,7 +42,7 @@ async fn forsaken(transfers: &Transfers, transfer_id: &str) -> String {
         tokio::time::sleep(LOOK_EVERY).await;
         match ask(transfers, transfer_id).await {
             Some(Ok(answer)) if !answer.state.is_over() => lost_since = None,
-            Some(Ok(_)) => return "what it was held for is over".into(),
+            Some(Ok(_)) => return "the copy that it waited for is over".into(),
             Some(Err(error)) if error.class != Class::Transient => return error.message,
             Some(Err(error)) if lost_since.get_or_insert_with(Instant::now).elapsed() >= LOST_WITHIN => return error.message,
             Some(Err(_)) => {}

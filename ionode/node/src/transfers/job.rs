@@ -88,7 +88,7 @@ impl Job {
                 Err(ApiError::new(Code::Cancelled, subject, format!("the transfer {} of {subject} was cancelled", self.id)))
             }
             () = self.shutdown.cancelled() => {
-                let message = format!("the node ended while {subject} was transferred; it goes on where it stopped when asked again");
+                let message = format!("the node stopped while it transferred {subject}; a new transfer goes on where this one stopped");
                 Err(ApiError::new(Code::Draining, subject, message))
             }
             () = stalled(&self.progress, stall) => {

@@ -217,7 +217,7 @@ pub fn hand_back_waiting(transfers: &Transfers) {
     };
     for transfer_id in waiting {
         let message =
-            format!("the node {} ends before it began with the transfer {transfer_id}; ask for it again", transfers.context.node_id);
+            format!("the node {} stopped before it began the transfer {transfer_id}; ask for it again", transfers.context.node_id);
         let error = ApiError::new(Code::Draining, &transfer_id, message);
         end_unstarted(transfers, &transfer_id, Some(error));
     }

@@ -156,7 +156,7 @@ fn open_partial(path: PathBuf, mut partial: Partial, also: Also) -> Result<(Arc<
     let mut hasher = Hasher::with(also);
     hasher.read_up_to(&file, &path, partial.watermark_bytes)?;
     if hasher.size_bytes() != partial.watermark_bytes || hasher.blake3_so_far() != partial.prefix_blake3 {
-        tracing::warn!(partial = %partial.key, "a partial does not have its recorded hash; it is fetched anew");
+        tracing::warn!(partial = %partial.key, "a partial does not have its recorded hash; the node fetches it anew");
         file.set_len(0).map_err(at("cutting", &path))?;
         hasher = Hasher::with(also);
         partial.watermark_bytes = 0;

@@ -94,9 +94,7 @@ pub(super) async fn push(
     };
     let digests = arrived.digests;
     if !digests.blake3.eq_ignore_ascii_case(&request.expected.blake3) {
-        let message =
-            format!("what was pushed as {} has another BLAKE3 than was named; its bytes were deleted, push it again", request.file_id);
-        let error = ApiError::new(Code::ChecksumMismatch, &request.file_id, message);
+        let error = another_content(&request.file_id);
         leave(&transfers.context, job, &key, None, &error).await;
         return Err(error);
     }
@@ -121,6 +119,11 @@ pub(super) async fn push(
             Err(error)
         }
     }
+}
+
+fn another_content(file_id: &str) -> ApiError {
+    let message = format!("the content pushed as {file_id} has another BLAKE3 than the push names; its bytes were deleted, push it again");
+    ApiError::new(Code::ChecksumMismatch, file_id, message)
 }
 
 struct PushFeed {

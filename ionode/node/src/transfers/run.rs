@@ -58,7 +58,7 @@ async fn run_pack(transfers: Arc<Transfers>, first: Begun, along: Vec<Begun>) {
     let mut came = match copy_pack::packed(&transfers, &group).await {
         Ok(came) => came,
         Err(error) => {
-            tracing::warn!(%error, copies = group.len(), "a pack of copies failed; they are made one by one");
+            tracing::warn!(%error, copies = group.len(), "a pack of copies failed; the node makes them one by one");
             group.iter().map(|_| None).collect()
         }
     };
@@ -154,7 +154,7 @@ async fn answered_by_all(transfers: &Transfers, job: &Job, moved: Moved) -> (Res
             stopped(ApiError::new(Code::Cancelled, &key.file_id, message))
         }
         () = transfers.context.shutdown.cancelled() => {
-            let message = format!("the node ended while other nodes received {key}; it holds it, ask again to go on with them");
+            let message = format!("the node stopped while other nodes received {key}; this node holds it, ask again to go on with them");
             stopped(ApiError::new(Code::Draining, &key.file_id, message))
         }
     }

@@ -37,7 +37,7 @@ pub fn refusal(response: &Response, path: &str, place: &str) -> Option<ApiError>
             ApiError::new(Code::SourceChanged, path, message)
         }
         429 | 502..=504 => {
-            let message = format!("{place} asks to be called later ({said}); {named} is tried again.");
+            let message = format!("{place} asks for a later call ({said}); stager retries {named}.");
             let retry_after_s = retry_after(response.headers(), SystemTime::now()).map(|wait| wait.as_secs_f64());
             ApiError { retry_after_s, ..ApiError::new(Code::OriginUnreachable, path, message) }
         }
@@ -60,7 +60,7 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 pub fn failure_of(error: &reqwest::Error, path: &str, place: &str) -> ApiError {
     let named = failure::shown(path);
     if let Some(barred) = barred(error) {
-        let message = format!("{named} at {place} cannot be had: {barred}; name the place itself where it is another one.");
+        let message = format!("{named} at {place} cannot be fetched: {barred}; where the file lies at another place, name that place.");
         return ApiError::new(Code::Denied, path, message);
     }
     let said = chain(error);
@@ -92,8 +92,9 @@ pub fn unsized_answer(path: &str, place: &str) -> ApiError {
 
 pub fn encoded_answer(path: &str, place: &str, encoding: &str) -> ApiError {
     let named = failure::shown(path);
-    let message =
-        format!("{place} sends {named} coded as {encoding:?} though it was asked for the bytes as they are; let the server not code it.");
+    let message = format!(
+        "{place} sends {named} coded as {encoding:?} though it was asked for the bytes as they are; have the server send it uncoded."
+    );
     ApiError::new(Code::Unsupported, path, message)
 }
 

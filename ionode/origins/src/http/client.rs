@@ -49,7 +49,7 @@ impl fmt::Display for Barred {
         f.write_str(match self {
             Self::TooMany => "it redirects again and again",
             Self::Unencrypted => "it redirects from https to http, which anyone on the way can read and change",
-            Self::OtherScheme => "it redirects to what is neither http nor https",
+            Self::OtherScheme => "it redirects to neither http nor https",
             Self::LinkLocal => {
                 "it leads to a link-local address, or another one at which this machine's own services or its cloud's answer"
             }

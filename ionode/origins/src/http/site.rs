@@ -227,7 +227,7 @@ impl Site {
         let left = not_before.saturating_duration_since(Instant::now());
         if left > PAUSE_MAX {
             let message =
-                format!("{} asked to be left alone for {:.0} s more; {path:?} is tried again then.", self.place, left.as_secs_f64());
+                format!("{} asked for no more calls within {:.0} s; stager retries {path:?} then.", self.place, left.as_secs_f64());
             let error = ApiError::new(Code::OriginUnreachable, path, message);
             return Err(ApiError { retry_after_s: Some(left.as_secs_f64()), ..error });
         }

@@ -71,7 +71,7 @@ fn by_code(code: &str, path: &str, place: &str) -> Option<ApiError> {
             format!("The bucket of {place} does not exist; create it or correct its name and endpoint."),
         ),
         "SlowDown" | "ServiceUnavailable" | "RequestLimitExceeded" => {
-            let message = format!("{place} asks to be called less often; {named} is tried again later.");
+            let message = format!("{place} asks for fewer calls; stager retries {named} later.");
             ApiError { retry_after_s: Some(5.0), ..ApiError::new(Code::IoError, path, message) }
         }
         "BadDigest" | "XAmzContentSHA256Mismatch" | "InvalidDigest" => failure::written_differs(path, place),

@@ -80,7 +80,7 @@ pub async fn upload(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Resul
             None => Err(ApiError::new(
                 Code::IoError,
                 path,
-                format!("Another upload of {path:?} to {} is under way; it is tried again.", origin.place),
+                format!("Another upload of {path:?} to {} is under way; stager retries this one.", origin.place),
             )),
         },
         Err(error) => Err(error),
@@ -333,20 +333,20 @@ async fn of_somebody_else(origin: &S3Origin, upload: &Upload<'_>, path: &str, wr
         Some(adopted) => Ok(adopted),
         None => {
             let ours = written.tag.as_deref().unwrap_or("what was sent");
-            Err(failure::source_changed(path, &origin.place, ours, "what somebody else wrote there just after us"))
+            Err(failure::source_changed(path, &origin.place, ours, "a content that somebody else wrote just after this upload"))
         }
     }
 }
 
 fn gone_again(path: &str, place: &str) -> ApiError {
-    let message = format!("{path:?} is not at {place} any more, though it was written there just now; it is tried again.");
+    let message = format!("{path:?} was written to {place} just now and is there no longer; stager uploads it again.");
     ApiError::new(Code::IoError, path, message)
 }
 
 fn left_there(path: &str, place: &str) -> ApiError {
     let message = format!(
-        "What {place} holds for {path:?} is not what was sent. It was left there: the server cannot be asked to delete exactly that, or \
-         somebody else wrote there meanwhile. Look at it, and remove it if it is of no use."
+        "{place} holds other content for {path:?} than was sent. The file was left there: the server cannot delete exactly that content, or \
+         somebody else wrote there meanwhile. Check it, and remove it if it is of no use."
     );
     ApiError::new(Code::ChecksumMismatch, path, message)
 }

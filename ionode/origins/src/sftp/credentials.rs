@@ -48,7 +48,7 @@ pub async fn authenticate(ssh: &mut Handle<Client>, config: &SftpConfig) -> Resu
     let subject = format!("{}@{}", config.user, config.host);
     // A server that has refused enough keys hangs up; one that has refused none was cut off, or is too busy.
     if attempt.lost && attempt.refused == 0 {
-        let message = format!("the connection to {subject} was lost during the login; it is tried again.");
+        let message = format!("the connection to {subject} was lost during the login; stager retries.");
         return Err(ApiError::new(Code::OriginUnreachable, subject, message));
     }
     let message = format!(

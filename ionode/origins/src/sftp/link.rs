@@ -115,7 +115,7 @@ impl Link {
     }
 
     pub fn lost(&self, path: &str) -> ApiError {
-        connection_lost(path, &self.place, "it ended before the file could be looked at again")
+        connection_lost(path, &self.place, "it ended before the file could be checked again")
     }
 
     pub async fn rename_over(&self, from: &str, to: &str) -> Result<(), SftpError> {

@@ -167,7 +167,7 @@ impl Confirm for SftpOrigin {
         if read::content_hash(site, link, entry, &remote, pace).await? == blake3 {
             return Ok(Verified::Readback);
         }
-        let message = format!("{:?} at {} came with other content than it has there; it is fetched again.", entry.path, site.place);
+        let message = format!("{:?} at {} arrived with other content than it has there; stager fetches it again.", entry.path, site.place);
         Err(ApiError::new(Code::ChecksumMismatch, &entry.path, message))
     }
 }
