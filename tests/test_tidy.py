@@ -57,13 +57,22 @@ def tracked() -> tuple[str, ...]:
     return tuple(sorted(path for path in listed.splitlines() if (PROJECT / path).is_file()))
 
 
+# One worker runs them all, so that it parses each file once.
+pytestmark = pytest.mark.xdist_group("tidy")
+
+
 @cache
-def parsed(path: str) -> ast.Module:
-    """What does not parse is one finding, not one in every test."""
+def parsed_or_error(path: str) -> ast.Module | SyntaxError:
     try:
         return ast.parse(text_of(path), path)
-    except SyntaxError:
-        return ast.parse('"""Does not parse."""')
+    except SyntaxError as error:
+        return error
+
+
+def parsed(path: str) -> ast.Module:
+    """What does not parse is one finding, not one in every test."""
+    found = parsed_or_error(path)
+    return ast.parse('"""Does not parse."""') if isinstance(found, SyntaxError) else found
 
 
 def text_of(path: str) -> str:
@@ -88,13 +97,8 @@ def assert_none(findings: Iterable[str]) -> None:
 
 
 def test_everything_parses() -> None:
-    broken = []
-    for path in python_files():
-        try:
-            ast.parse(text_of(path), path)
-        except SyntaxError as error:
-            broken.append(f"{path}:{error.lineno}: {error.msg}")
-    assert_none(broken)
+    errors = {path: found for path in python_files() if isinstance(found := parsed_or_error(path), SyntaxError)}
+    assert_none(f"{path}:{error.lineno}: {error.msg}" for path, error in errors.items())
 
 
 def test_layers() -> None:

@@ -47,6 +47,7 @@ def wall_s(what: Workflow, topology: Topology, limits: Limits, plan: Plan) -> fl
     return report.wall_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", GAINS)
 def test_a_run_ends_clearly_earlier_than_by_the_rules(seed: int) -> None:
     what, topology, limits = drawn(seed)
@@ -58,6 +59,7 @@ def test_a_run_ends_clearly_earlier_than_by_the_rules(seed: int) -> None:
     assert from_json(to_json(best)) == best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SPILLING)
 def test_no_time_is_bought_with_bytes_over_the_wide_area(seed: int) -> None:
     """Where intermediates go to the spill origin and come back, another order may be quicker by moving more of them."""

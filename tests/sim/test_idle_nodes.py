@@ -12,7 +12,7 @@ from stager.scheduler import admission
 from stager.scheduler.decision import Decision
 from stager.scheduler.state import NodeEntry, State
 from tests.sim.cases import KINDS, check
-from tests.sim.seeds import PART, parts
+from tests.sim.seeds import parts
 
 SHORT = 20
 
@@ -21,8 +21,8 @@ def never_idle(state: State, node: NodeEntry) -> bool:
     return False
 
 
-@pytest.mark.parametrize(("kind", "first"), parts(dict.fromkeys(KINDS, SHORT)))
-def test_idle_nodes_are_left_alone_and_nothing_is_decided_otherwise(kind: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kind", "seeds"), parts(dict.fromkeys(KINDS, SHORT)))
+def test_idle_nodes_are_left_alone_and_nothing_is_decided_otherwise(kind: str, seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     work, worked = admission.work_node, [0]
 
     def counted(decision: Decision, node: NodeEntry) -> None:
@@ -31,7 +31,7 @@ def test_idle_nodes_are_left_alone_and_nothing_is_decided_otherwise(kind: str, f
 
     monkeypatch.setattr(admission, "work_node", counted)
     some = every = 0
-    for seed in range(first, first + PART):
+    for seed in seeds:
         skipping = check(KINDS[kind](seed)).journal
         some += worked[0]
         worked[0] = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.cases import KINDS, check
-from tests.sim.seeds import PART, parts
+from tests.sim.seeds import parts
 
 # A few seconds each.
 SHORT = {
@@ -35,9 +35,9 @@ SHORT = {
 }
 
 
-@pytest.mark.parametrize(("kind", "first"), parts(SHORT))
-def test_promises_hold(kind: str, first: int) -> None:
-    for seed in range(first, first + PART):
+@pytest.mark.parametrize(("kind", "seeds"), parts(SHORT))
+def test_promises_hold(kind: str, seeds: range) -> None:
+    for seed in seeds:
         try:
             check(KINDS[kind](seed))
         except Exception as error:
@@ -61,6 +61,7 @@ ONCE_FAILED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ONCE_FAILED)
 def test_what_once_failed_holds(kind: str) -> None:
     for seed in ONCE_FAILED[kind]:

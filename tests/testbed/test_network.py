@@ -112,6 +112,7 @@ def assert_rate(sender: Host, receiver: Host, told_mbit_s: float, streams: int =
     assert found.whole <= 1.03 * told_mbit_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [1, 8])
 def test_a_line_is_as_wide_as_told_both_ways_on_one_connection_and_on_many(net: Network, streams: int) -> None:
     far, near = net.host("far", wan=Wan(rtt_s=0.03, rate_mbit_s=200)), net.host("near")
@@ -119,6 +120,7 @@ def test_a_line_is_as_wide_as_told_both_ways_on_one_connection_and_on_many(net: 
     assert_rate(near, far, 200, streams)
 
 
+@pytest.mark.slow
 def test_a_host_sends_and_receives_no_faster_than_told(net: Network) -> None:
     slow, fast = net.host("slow", rate_mbit_s=100), net.host("fast")
     assert_rate(slow, fast, 100)
@@ -192,6 +194,7 @@ def test_what_a_killed_run_left_is_swept_and_what_lives_is_not(monkeypatch: pyte
         assert host.run(["true"]).returncode == 0
 
 
+@pytest.mark.slow
 def test_the_servers_of_the_testbed_run_on_hosts(net: Network, short_dir: Path, ionode: Callable[..., IoNode]) -> None:
     lab, cloud, near = (net.host(name, wan=Wan(rtt_s=0.01)) for name in ("lab", "cloud", "near"))
     (short_dir / "ssh").mkdir(mode=0o700)

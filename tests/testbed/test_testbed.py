@@ -322,6 +322,7 @@ def test_a_server_that_ends_at_its_start_says_why(short_dir: Path) -> None:
         server.start_on(free_port())
 
 
+@pytest.mark.slow
 def test_stopping_a_server_ends_what_it_started(short_dir: Path) -> None:
     server = Server(["sh", "-c", "trap '' TERM; setsid sleep 600 & wait; wait"], short_dir / "log")
     server.start()
@@ -347,6 +348,7 @@ def test_an_ionode_fetches_and_comes_back_after_a_kill(ionode: Callable[..., IoN
     assert [replica["file_id"] for replica in node.get("/v1/state")["replicas"]] == ["f"]
 
 
+@pytest.mark.slow
 def test_workers_of_a_session_look_for_ports_apart_and_none_is_given_twice() -> None:
     shares = []
     for number in range(3):

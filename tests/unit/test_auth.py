@@ -267,6 +267,7 @@ async def ok(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
+@pytest.mark.slow
 def test_who_connects_and_asks_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     monkeypatch.setattr("stager.service.process.HEADERS_DEADLINE_S", 0.5)

@@ -8,6 +8,7 @@ from benchmarks import bench_durability as bench
 from stager.sim.faults import sampled_losses
 
 
+@pytest.mark.slow
 def test_deciding_is_better_than_never_and_than_always_replicating() -> None:
     found = bench.means(1.0, 20, bench.branches())
     assert found["decided"][0] < 0.95 * found["never"][0]

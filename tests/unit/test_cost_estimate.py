@@ -68,6 +68,7 @@ def test_the_table_has_every_column_and_its_marks(place: Path) -> None:
     assert not (place / "state").exists() or not list((place / "state").glob("node*")), "nothing is started"
 
 
+@pytest.mark.slow
 def test_json_says_the_same_to_programs_whatever_the_hash_seed(place: Path) -> None:
     words = ["-m", "stager.cli", "cost-estimate", "workflow.yml", "--topology", "topology.yml", "--io-nodes", "0,1", "--json"]
     root = str(Path(__file__).parents[2])

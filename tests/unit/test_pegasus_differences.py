@@ -195,6 +195,7 @@ def test_a_failed_check_at_the_destination_is_acted_on(tmp_path: Path) -> None:
     assert ours(given, tmp_path, "-m", "1").code == 1, "what has no checksum is not checked"
 
 
+@pytest.mark.slow
 def test_a_retry_helps_and_comes_soon(tmp_path: Path) -> None:
     """pegasus-transfer waits 126 to 145 seconds before its second attempt."""
     assert rounds.WAITS_S[0] <= 5 and sum(rounds.WAITS_S) * (1 + rounds.JITTER) < 90

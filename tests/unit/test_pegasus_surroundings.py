@@ -139,6 +139,7 @@ def test_files_that_the_kernel_makes_have_no_size_and_a_content(tmp_path: Path) 
     assert (tmp_path / "v").read_bytes() == Path("/proc/version").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_list_of_ten_thousand(tmp_path: Path) -> None:
     entries = []
     for number in range(10_000):

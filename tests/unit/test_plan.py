@@ -331,6 +331,7 @@ def test_diff_names_what_changed() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_plan_is_the_same_under_any_hash_seed() -> None:
     code = "from tests.unit.test_plan import *; print(to_json(make_plan(diamond(), embedded(2000))), end='')"
     root = Path(__file__).resolve().parents[2]

@@ -40,6 +40,7 @@ SAMPLES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(SAMPLES, max_size=8))
 def test_what_is_exported_comes_back_equal(samples: list[Sample]) -> None:
     text = profiles_to_json(samples)

@@ -67,6 +67,7 @@ def test_a_long_name_is_compared_with_nothing() -> None:
     assert closest("stagr", ["x" * 10_000_000, "stager"]) == "stager"
 
 
+@pytest.mark.slow
 def test_hints_of_one_reading_have_a_share_of_time_and_the_next_reading_has_its_own() -> None:
     names = [f"name_{number:05d}" for number in range(10_000)]
     Findings("a.yml")
@@ -85,6 +86,7 @@ def test_a_first_key_of_ten_megabytes_is_no_workflow(tmp_path: Path) -> None:
     assert time.process_time() - start < 2
 
 
+@pytest.mark.slow
 def test_thousands_of_wrong_names_beside_thousands_of_known_ones(tmp_path: Path) -> None:
     """400 KiB, as a tenant may send."""
     path = tmp_path / "w.yml"

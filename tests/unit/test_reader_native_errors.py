@@ -207,6 +207,7 @@ jobs:
     assert not any("there.txt" in finding for finding in found)
 
 
+@pytest.mark.slow
 def test_the_same_mistake_in_many_jobs_is_told_a_few_times(tmp_path):
     found = findings(tmp_path, job("foreach: {i: 1..5000}, run: x, inputs: ['nowhere{i}']"))
     assert len(found) == 5

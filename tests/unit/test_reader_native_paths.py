@@ -116,6 +116,7 @@ def test_the_fixed_directory_is_what_needs_listing(glob, directory):
     assert fixed_directory(glob) == directory
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.text("ab.]/", min_size=1, max_size=5), unique=True, max_size=12), st.text("ab.*?[]/", min_size=1, max_size=6))
 @example(["ab", "b"], "[a]b")

@@ -180,6 +180,7 @@ class Counted:
         return DirectoryListing([OriginEntry(name, 1, "t") for name in self.names if name.startswith(prefix + "/")], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("directories", "calls"), [(3, 3), (100, 5), (10_000, 1)])
 def test_ten_thousand_inputs_take_a_few_calls_and_a_second(tmp_path, directories, calls):
     names = [f"d{i % directories}/{i}" for i in range(10_000)]

@@ -13,6 +13,8 @@ import pytest
 from tests import tidy_graph
 from tests.test_tidy import PLUGINS, assert_none, is_package, module_name, parsed, python_files, text_of, tracked
 
+pytestmark = pytest.mark.xdist_group("tidy")
+
 
 def crates() -> list[str]:
     return [path.removesuffix("Cargo.toml") for path in tracked() if path.startswith("ionode/") and path.endswith("/Cargo.toml")]

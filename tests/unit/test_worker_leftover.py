@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from stager.model.errors import ErrorClass, Fault
 from stager.worker import AttemptInput, AttemptSpec, Place
 from stager.worker.leftover import ENTRIES_MAX, NAMES_SHOWN, with_found
@@ -33,6 +35,7 @@ def test_nothing_is_said_too(tmp_path: Path) -> None:
     assert told(tmp_path).endswith("its sandbox held nothing")
 
 
+@pytest.mark.slow
 def test_a_full_sandbox_costs_no_more_than_a_few_names(tmp_path: Path) -> None:
     said = told(tmp_path, *(f"many/{number:05d}/x" for number in range(ENTRIES_MAX + 10)))
     assert said.count("'many/") <= NAMES_SHOWN and len(said) < 1000
