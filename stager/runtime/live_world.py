@@ -1,7 +1,7 @@
 """The World that production lives in: real time, a real journal, real nodes and processes.
 
 May know: the ports, adapters, the inbox. One rule: what the journal does not hold has not happened: commands are carried out only after
-their batch is in it.
+their batch is in it, and one node that cannot be asked keeps no command for another from being carried out.
 """
 
 from __future__ import annotations
@@ -94,22 +94,33 @@ class LiveWorld:
             if type(event) is ev.NodeReported and event.node in self.links:
                 self.links[event.node].go_up()
         self.outstanding.gave(commands)
+        unknown: dict[str, str] = {}
         for command in commands:
-            self._do(command)
+            if (node := self._do(command)) is not None:
+                unknown.setdefault(node, command.id)
+        for node, cause in unknown.items():
+            log.error("this scheduler has no I/O node %s, so it counts as lost: what was asked of it waits until it is there", node)
+            self.inbox.put(ev.NodeLost(at=0.0, cause=cause, node=node))
         self.carried_out(events)
 
-    def _do(self, command: cmd.Command) -> None:
+    def _do(self, command: cmd.Command) -> str | None:
+        """The node that this was for, where there is none of that name: nothing was done then."""
         if goes_to_node(command):
-            self.links[command.node].carry_out(command)
+            if (link := self.links.get(command.node)) is None:
+                return command.node
+            link.carry_out(command)
         elif self.attempts is None:
-            return
+            return None
         elif isinstance(command, cmd.StartAttempt):
+            if (link := self.links.get(command.node)) is None:
+                return command.node
             self.attempts.start(command)
-            self.links[command.node].job_begins(command.run, command.job)
+            link.job_begins(command.run, command.job)
         elif isinstance(command, cmd.GrantSpace):
             self.attempts.grant(command)
         elif isinstance(command, cmd.KillAttempt):
             self.attempts.kill(command)
+        return None
 
 
 def goes_to_node(command: cmd.Command) -> TypeGuard[ToNode]:
