@@ -2,7 +2,8 @@
 
 May know: the NodeClient port, the translation of events. One rule: between losing the node and the Machine having taken its next report
 nothing new is
-asked of it: what it does not list then, the Machine asks for again, and nothing is ever asked for twice.
+asked of it: what it does not list then, the Machine asks for again, and nothing is ever asked for twice. A node that refuses this
+scheduler excludes itself, and nothing more.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ class NodeSource(Protocol):
 
 
 class NodeLink:
-    """`up` is True from the moment the Machine has taken the node's report until it is lost."""
+    """`up` is True from the moment the Machine has taken the node's report until it is lost.
+
+    `excluded`: it has refused this scheduler, so that nothing more is asked of it; `problem` says why. `refused` is told then: whoever
+    composed the link decides what that means for all else. `fatal` is told of a defect.
+    """
 
     def __init__(
         self,
@@ -53,12 +58,13 @@ class NodeLink:
         outstanding: Outstanding,
         book: CredentialBook,
         fatal: Callable[[BaseException | None], None],
+        refused: Callable[[StagerError], None],
         clock: Clock,
     ) -> None:
-        self.source, self.put, self.outstanding, self.fatal = source, put, outstanding, fatal
+        self.source, self.put, self.outstanding, self.fatal, self.refused = source, put, outstanding, fatal, refused
         self.node, self.client = source.node_id, source.client
         self.calls = NodeCalls(self.node, self.client, put, outstanding, book, self.call_lost, clock)
-        self.up = False
+        self.up = self.excluded = False
         self.about: NodeAbout | None = None
         self.problem: Fault | None = None
         self.seen_seq = self.acked_seq = self.durable_seq = 0
@@ -68,21 +74,23 @@ class NodeLink:
         self.closing = self.asked_again = False
 
     async def run(self) -> None:
-        """Contact, report, stream; over again whenever the node is lost. Ends by `close`, or when another scheduler took the node."""
+        """Contact, report, stream; over again whenever the node is lost. Ends by `close`, or when the node excludes itself."""
         delay_s = RETRY_S
         while not self.closing:
             self.stream = asyncio.create_task(self._meet_and_stream())
             await asyncio.wait([self.stream])
             problem = Transient(f"a call to the node {self.node} was lost") if self.stream.cancelled() else self.stream.exception()
-            if self.closing:
+            if self.closing or self.excluded:
                 return
             if self.asked_again:
                 self.asked_again = False
                 continue
-            # At its first start a refusal is for whoever started the scheduler to read; later the node may come back.
-            hopeless = isinstance(problem, Refused) and self.about is None
-            if not isinstance(problem, StagerError) or problem.code == "stale_epoch" or hopeless:
+            if not isinstance(problem, StagerError):
                 self.fatal(problem)
+                return
+            # At its first start a refusal is for whoever started the scheduler to read; later the node may come back.
+            if problem.code == "stale_epoch" or (isinstance(problem, Refused) and self.about is None):
+                self._exclude(problem)
                 return
             delay_s = RETRY_S if self.up else min(delay_s * 2, RETRY_S_MAX)
             self._lost(problem.fault())
@@ -103,10 +111,19 @@ class NodeLink:
             self.up = False
             self.put(ev.NodeLost(at=0.0, node=self.node))
 
+    def _exclude(self, problem: StagerError) -> None:
+        """Whoever composed the link is told first: where nothing goes on without this node, nobody hears that it is lost."""
+        if not self.excluded:
+            self.excluded = True
+            self.refused(problem)
+            self._lost(problem.fault())
+
     def call_lost(self, problem: StagerError) -> None:
-        """A call found the node gone, or another incarnation in its place."""
+        """A call found the node gone, another incarnation in its place, or another scheduler that rules it."""
         if problem.code == "stale_epoch":
-            self.fatal(problem)
+            self._exclude(problem)
+            if self.stream is not None:
+                self.stream.cancel()
         elif self.up and self.stream is not None:
             log.warning("node %s: %s", self.node, problem.message)
             self.stream.cancel()
@@ -178,6 +195,10 @@ class NodeLink:
 
     def go_up(self) -> None:
         """The Machine has taken the report: calls may be made again, those first whose answer was lost."""
+        if self.excluded:
+            # It excluded itself while its report was on the way.
+            self.put(ev.NodeLost(at=0.0, node=self.node))
+            return
         self.up = True
         unanswered: list[cmd.CancelTransfer | cmd.EraseSpill] = [*self.outstanding.cancels.values(), *self.outstanding.erases.values()]
         for command in unanswered:

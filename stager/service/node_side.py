@@ -71,6 +71,7 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     executors = Executors(local, EngineExecutor(worker, inbox.put, around, pulse.beat), around)
     continuation = Continuation(outstanding, executors, inbox, tasks, machine.lifetime, pulse)
     world = LiveWorld(machine.stores.journal, inbox, outstanding, asyncio.get_running_loop(), continuation.carried_out)
-    link = NodeLink(process, inbox.put, outstanding, machine.book, world.fatal, clock)
+    # There is no other node: where it refuses, nothing goes on, and another scheduler may rule it.
+    link = NodeLink(process, inbox.put, outstanding, machine.book, world.fatal, world.fatal, clock)
     links[link.node] = link
     return NodeSide(process, objects, link, NodeWatch(link, local, outstanding), executors, kept_sandboxes, world)
