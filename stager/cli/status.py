@@ -36,7 +36,8 @@ def command(run: str | None, where: Where, as_json: bool) -> None:
         f"{amount(ledger.written)} written (size checked), {amount(ledger.durable)} durable"
     )
     for node in status.nodes:
-        state = "" if node.connected else " (does not answer)"
+        away = f" (refuses this scheduler: {node.problem})" if node.excluded else " (does not answer)"
+        state = "" if node.connected else away
         click.echo(
             f"node {node.node}: {format_size(node.used_bytes)} used, "
             f"{format_size(node.reserved_bytes)} reserved of {format_size(node.capacity_bytes)}{state}"

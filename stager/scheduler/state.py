@@ -456,12 +456,12 @@ class State:
         return file.spilled is not None or file.durable is not None or file.source_at < len(file.sources)
 
     def holds_only_copy(self, file: FileEntry) -> bool:
-        """Deleting its copy would lose content. Work of a run that has ended can be made again if it is resumed; its unflushed finals
-        cannot be counted on.
-        """
+        """Deleting its copy would lose content."""
+        return not (len(file.copies) > 1 and self.holders(file) > 1) and self.is_nowhere_else(file)
+
+    def is_nowhere_else(self, file: FileEntry) -> bool:
+        """Than on nodes. Work of a run that has ended can be made again if it is resumed; its unflushed finals cannot be counted on."""
         if file.is_external or file.durable is not None or file.spilled is not None:
-            return False
-        if len(file.copies) > 1 and self.holders(file) > 1:
             return False
         run = self.runs.get(file.run)
         if run is None or run.outcome in OVER:

@@ -84,7 +84,7 @@ def opened(settings: Settings, stores: Stores, past: Replayed, clock: SteadyCloc
     put = machine.inbox.put
     put(ev.SchedulerStarted(at=0.0, cause="start", epoch=past.epoch, version=__version__))
     put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=limits_of(settings)))
-    node.world.open([node.link], node.executors)
+    node.world.open(node.links.values(), node.executors)
     driving.start()
     return Scheduler(state_dir, machine, node, services, tasks)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from stager import wire
 from stager.adapters.run_records import RunRecords
@@ -24,30 +26,34 @@ from stager.worker import KeptSandboxes
 from stager.worker.kept_sandboxes import tree_bytes as sandbox_bytes
 from stager.worker.place import safe_name
 
-Replica = tuple[str, str, int]
+
+class Replica(NamedTuple):
+    node: str
+    file: str
+    generation: str
+    size_bytes: int
 
 
 class NodeReplicas:
-    """The replicas of the node that the scheduler may delete beside the Machine. `epoch`: of the scheduler that asks."""
+    """The replicas of the nodes that the scheduler may delete beside the Machine. `epoch`: of the scheduler that asks."""
 
-    def __init__(self, link: NodeLink, epoch: int) -> None:
-        self.link, self.epoch = link, epoch
+    def __init__(self, links: Mapping[str, NodeLink], epoch: int) -> None:
+        self.links, self.epoch = links, epoch
 
-    @property
-    def node(self) -> str:
-        return self.link.node
+    async def drop(self, replicas: Sequence[Replica]) -> list[Replica]:
+        """Those that are gone. The Machine learns from each node's own word what it has left."""
+        dropped = [replica for replica in replicas if await self._drop(replica)]
+        for node in dict.fromkeys(replica.node for replica in dropped):
+            await self.links[node].report_again()
+        return dropped
 
-    async def drop(self, replica: Replica) -> bool:
-        file, generation, _ = replica
+    async def _drop(self, replica: Replica) -> bool:
         try:
-            await self.link.client.delete_replica(file, generation, command_id=f"gc-{self.epoch}")
+            client = self.links[replica.node].client
+            await client.delete_replica(replica.file, replica.generation, command_id=f"gc-{self.epoch}")
         except StagerError:
             return False
         return True
-
-    async def report_again(self) -> None:
-        """The Machine learns from the node's own word what is gone."""
-        await self.link.report_again()
 
 
 class RunRemoval:
@@ -81,14 +87,14 @@ class GarbageCollector:
         over = await self.inquiry.ask(lambda: self._chosen_runs(wanted.runs))
         # Their ledgers and reports are what people come back for.
         runs = over if wanted.runs or wanted.records else []
-        replicas = await self.inquiry.ask(lambda: unwanted_replicas(self.runs.state, self.replicas.node)) if wanted.cache else []
+        replicas = await self.inquiry.ask(lambda: unwanted_replicas(self.runs.state, self.replicas.links)) if wanted.cache else []
         kept_sandboxes, idle = self.kept_sandboxes, await self.inquiry.ask(lambda: self._idle_runs(wanted.runs))
         sandboxes = [entry for entry in list(kept_sandboxes.kept.values()) if entry.run in idle]
         directories = [directory for run in over if (directory := self.logs / safe_name(run)).is_dir()]
         freed = await asyncio.to_thread(lambda: sum(map(tree_bytes, directories)))
         sizes = await asyncio.to_thread(lambda: [sandbox_bytes(each.place) for each in sandboxes])
         if wanted.dry_run:
-            freed += sum(sizes) + sum(size for _, _, size in replicas)
+            freed += sum(sizes) + sum(replica.size_bytes for replica in replicas)
             counts = {"replicas": len(replicas), "logs": len(directories), "sandboxes": len(sandboxes)}
             return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=False, **counts)
         for directory in directories:
@@ -97,11 +103,9 @@ class GarbageCollector:
         dropped_bytes = await asyncio.to_thread(
             lambda: [size for each, size in zip(sandboxes, sizes, strict=True) if kept_sandboxes.drop(each.run, each.job)]
         )
-        dropped = [replica for replica in replicas if await self.replicas.drop(replica)]
-        if dropped:
-            await self.replicas.report_again()
+        dropped = await self.replicas.drop(replicas)
         cleared = await self.inquiry.ask(lambda: self.removal.remove(runs)) if runs else False
-        freed += sum(dropped_bytes) + sum(size for _, _, size in dropped)
+        freed += sum(dropped_bytes) + sum(replica.size_bytes for replica in dropped)
         counts = {"replicas": len(dropped), "logs": len(directories), "sandboxes": len(dropped_bytes)}
         return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=cleared, **counts)
 
@@ -128,14 +132,21 @@ class GarbageCollector:
         }
 
 
-def unwanted_replicas(state: State, node: str) -> list[Replica]:
+def unwanted_replicas(state: State, nodes: Container[str]) -> list[Replica]:
+    """On these nodes. Of several copies of what is nowhere else, one stays where it can be reached."""
     found = []
     for file in state.files.values():
-        copy = file.copies.get(node)
-        if copy is None or copy.state is not CopyState.PRESENT or copy.pins:
+        idle = [
+            Replica(node, file.id, copy.generation, copy.size_bytes)
+            for node, copy in file.copies.items()
+            if node in nodes and copy.state is CopyState.PRESENT and not copy.pins
+        ]
+        if not idle or state.next_use(file) != NEVER or state.holds_only_copy(file):
             continue
-        if state.next_use(file) == NEVER and not state.holds_only_copy(file):
-            found.append((file.id, copy.generation, copy.size_bytes))
+        if state.is_nowhere_else(file):
+            kept = next((replica for replica in idle if state.nodes[replica.node].reachable), None)
+            idle = [replica for replica in idle if replica is not kept]
+        found += idle
     return found
 
 

@@ -6,6 +6,7 @@ May know: the adapters, the runtime. One rule: it only puts together; nothing is
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stager.adapters.binary import find_ionode
@@ -34,7 +35,7 @@ class NodeSide:
 
     process: NodeProcess
     objects: Objects | None
-    link: NodeLink
+    links: Mapping[str, NodeLink]
     view: NodeWatch
     executors: Executors
     kept_sandboxes: KeptSandboxes
@@ -74,4 +75,4 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     # There is no other node: where it refuses, nothing goes on, and another scheduler may rule it.
     link = NodeLink(process, inbox.put, outstanding, machine.book, world.fatal, world.fatal, clock)
     links[link.node] = link
-    return NodeSide(process, objects, link, NodeWatch(link, local, outstanding), executors, kept_sandboxes, world)
+    return NodeSide(process, objects, links, NodeWatch(links, local, outstanding), executors, kept_sandboxes, world)

@@ -1,4 +1,4 @@
-"""The word of the node and the executor right now, for views. One rule: telemetry: late or missing answers change nothing but the
+"""The word of the nodes and the executor right now, for views. One rule: telemetry: late or missing answers change nothing but the
 picture.
 """
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 
 from stager import wire
 from stager.adapters.executor_local import LocalExecutor
@@ -18,45 +19,71 @@ DEADLINE_S = 2.0
 
 
 class NodeWatch:
-    """On the event loop's thread."""
+    """On the event loop's thread. All nodes are asked at once, so that one that is slow costs no more than the deadline."""
 
-    def __init__(self, link: NodeLink, executor: LocalExecutor, outstanding: Outstanding) -> None:
-        self.link, self.executor, self.outstanding = link, executor, outstanding
+    def __init__(self, links: Mapping[str, NodeLink], executor: LocalExecutor, outstanding: Outstanding) -> None:
+        self.links, self.executor, self.outstanding = links, executor, outstanding
+
+    def unreachable(self) -> list[str]:
+        """The nodes that cannot be asked now."""
+        return [link.node for link in self.links.values() if not link.up]
+
+    def any_reachable(self) -> bool:
+        return any(link.up for link in self.links.values())
 
     async def telemetry(self) -> dict[str, NodeTransfer]:
-        """Transfers as the node sees them; empty if it cannot be asked now."""
-        if self.link.up and self.outstanding.transfers:
-            with contextlib.suppress(TimeoutError, StagerError):
-                async with asyncio.timeout(DEADLINE_S):
-                    return {entry.transfer_id: entry for entry in await self.link.client.transfers()}
-        return {}
+        """Transfers as the nodes see them, without those of a node that cannot be asked now."""
+        if not self.outstanding.transfers:
+            return {}
+        asked = [transfers_now(link) for link in self.links.values() if link.up]
+        return {entry.transfer_id: entry for entries in await asyncio.gather(*asked) for entry in entries}
 
     async def nodes(self) -> list[wire.NodeView]:
-        """As the node says now, else as it said last."""
-        if self.link.up:
-            with contextlib.suppress(TimeoutError, StagerError):
-                async with asyncio.timeout(DEADLINE_S):
-                    self.link.about = await self.link.client.node()
-        about = self.link.about
-        view = wire.NodeView(node=self.link.node, connected=self.link.up)
-        if about is not None:
-            view = wire.NodeView(
-                node=self.link.node,
-                connected=self.link.up,
-                incarnation=about.incarnation,
-                pid=about.pid,
-                capacity_bytes=about.capacity_bytes,
-                used_bytes=about.used_bytes,
-                reserved_bytes=about.reserved_bytes,
-                can_link=about.can_link,
-            )
-        return [view]
+        """As each node says now, else as it said last."""
+        return await asyncio.gather(*(node_now(link) for link in self.links.values()))
 
     def troubles(self, run: str) -> list[Fault]:
         """The troubles that keep a run waiting beside its own faults."""
-        faults = [self.link.problem] if self.link.problem is not None and not self.link.up else []
+        faults = [link.problem for link in self.links.values() if not link.up and link.problem is not None and self._is_needed(run, link)]
         parked = sum(command.run == run for command in self.executor.parked.values())
         if parked:
             text = f"{parked} jobs wait for variables of the submitter's environment, which a restart forgot; run `stager resume {run}`"
             faults.append(Refused(text, code="env_unknown", subject=run).fault())
         return faults
+
+    def _is_needed(self, run: str, link: NodeLink) -> bool:
+        """Another node may do what this one does not, but for what was begun there."""
+        if not self.any_reachable():
+            return True
+        begun = (*self.outstanding.attempts.values(), *self.outstanding.transfers.values())
+        return any(command.run == run and command.node == link.node for command in begun)
+
+
+async def transfers_now(link: NodeLink) -> list[NodeTransfer]:
+    """None, where it does not answer in time."""
+    with contextlib.suppress(TimeoutError, StagerError):
+        async with asyncio.timeout(DEADLINE_S):
+            return await link.client.transfers()
+    return []
+
+
+async def node_now(link: NodeLink) -> wire.NodeView:
+    if link.up:
+        with contextlib.suppress(TimeoutError, StagerError):
+            async with asyncio.timeout(DEADLINE_S):
+                link.about = await link.client.node()
+    problem = link.problem.message if link.problem is not None and not link.up else ""
+    view = wire.NodeView(node=link.node, connected=link.up, excluded=link.excluded, problem=problem)
+    about = link.about
+    if about is None:
+        return view
+    return view.model_copy(
+        update={
+            "incarnation": about.incarnation,
+            "pid": about.pid,
+            "capacity_bytes": about.capacity_bytes,
+            "used_bytes": about.used_bytes,
+            "reserved_bytes": about.reserved_bytes,
+            "can_link": about.can_link,
+        }
+    )

@@ -1,4 +1,4 @@
-"""The objects that the I/O node keeps for tenants: where they are, and who issues keys to them. One rule: nothing of them passes here."""
+"""The objects that one I/O node keeps for tenants: where they are, and who issues keys to them. One rule: nothing of them passes here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stager.adapters.storage_keys import KeyIssuer
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """`url`: as tenants reach the endpoint; empty: at the node's own address."""
+    """`node`: the one that keeps them all. `url`: as tenants reach the endpoint; empty: at the node's own address."""
 
     issuer: KeyIssuer
     node: NodeProcess

@@ -115,5 +115,5 @@ def sandboxes(machine: MachineSide, node: NodeSide) -> Sandboxes:
 
 def garbage_collector(machine: MachineSide, node: NodeSide, state_dir: StateDir, rates: Rates) -> GarbageCollector:
     removal = RunRemoval(machine.stores.records, machine.book, rates)
-    replicas = NodeReplicas(node.link, machine.past.epoch)
+    replicas = NodeReplicas(node.links, machine.past.epoch)
     return GarbageCollector(machine.inquiry, machine.runs, removal, replicas, node.kept_sandboxes, state_dir.logs)

@@ -9,7 +9,9 @@ from stager.wire.body import Body
 
 
 class NodeView(Body):
-    """`connected` False: it does not answer right now; the numbers are then the last known."""
+    """`connected` False: it does not answer right now, `problem` says why, and the numbers are the last known. `excluded`: it refused this
+    scheduler, which asks nothing more of it until it is started again.
+    """
 
     node: str
     connected: bool
@@ -19,6 +21,8 @@ class NodeView(Body):
     used_bytes: int = 0
     reserved_bytes: int = 0
     can_link: bool = False
+    excluded: bool = False
+    problem: str = ""
 
 
 class Health(Body):

@@ -37,7 +37,7 @@ function card(node) {
       setBadge(state, now.connected ? "connected" : "away");
       const held = now.occupancy;
       show(figures, held !== null);
-      if (held === null) return say(about, "The scheduler has not met it yet.");
+      if (held === null) return say(about, now.problem || "The scheduler has not met it yet.");
       say(about, `${size(held.capacity_bytes)} in all, ${percent(1 - held.free_bytes / Math.max(1, held.capacity_bytes))} taken`);
       let left = 0;
       for (const [part] of PARTS) {

@@ -74,7 +74,7 @@ def make_app(reached: Reached, settings: RestSettings, waits: Waits, figures: Fi
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
     app.include_router(dashboard_router())
     machine, node = reached.machine, reached.node
-    app.include_router(health_router(machine.lifetime, node.link, figures, metrics_open=settings.metrics_open))
+    app.include_router(health_router(machine.lifetime, node.view, figures, metrics_open=settings.metrics_open))
     own = run_of(reached.runs.queries)
     for router in (
         workflows_router(reached.reading, reached.limiter),

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Response
 
 from stager import __version__, rest
 from stager.model.errors import NOT_READY_CODE, Transient
-from stager.runtime.node_link import NodeLink
 from stager.service.lifetime import Lifetime
+from stager.service.node_view import NodeWatch
 from stager.service.rest.callers import Administrator
 from stager.service.rest.metrics import Figures
 
 
-def health_router(lifetime: Lifetime, link: NodeLink, figures: Figures, *, metrics_open: bool) -> APIRouter:
+def health_router(lifetime: Lifetime, node_view: NodeWatch, figures: Figures, *, metrics_open: bool) -> APIRouter:
     router = APIRouter(tags=["service"])
 
     @router.get("/healthz")
@@ -24,9 +24,11 @@ def health_router(lifetime: Lifetime, link: NodeLink, figures: Figures, *, metri
 
     @router.get("/readyz")
     async def readyz() -> rest.Ready:
-        """It takes runs: the journal is replayed, the I/O node answers, and nobody asked it to end."""
-        if not lifetime.ready.is_set() or lifetime.ending or not link.up:
-            what = "it is ending" if lifetime.ending else "its I/O node does not answer yet"
+        """It takes runs: the journal is replayed, an I/O node answers, and nobody asked it to end."""
+        if not lifetime.ready.is_set() or lifetime.ending or not node_view.any_reachable():
+            away = node_view.unreachable()
+            nodes = "its I/O node does not answer yet" if len(away) == 1 else f"no answer yet of its I/O nodes {', '.join(away)}"
+            what = "it is ending" if lifetime.ending else nodes
             raise Transient(f"the service does not take runs just now: {what}; ask again in a moment", code=NOT_READY_CODE)
         return rest.Ready(version=__version__)
 

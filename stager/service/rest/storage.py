@@ -36,7 +36,7 @@ def storage_router(objects: Objects | None) -> APIRouter:
             raise Refused("this service keeps no objects; have it served with --storage SIZE", code="storage_off", subject="storage")
         endpoint = objects.endpoint()
         if not endpoint:
-            raise Transient("the I/O node is not up yet; ask again in a moment", code="busy", subject="storage")
+            raise Transient(f"the I/O node {objects.node.node_id} is not up yet; ask again in a moment", code="busy", subject="storage")
         may_write = caller.scope.includes(Scope.SUBMIT)
         now = time.time()
         key = objects.issuer.issue(caller.tenant, caller.token, may_write=may_write, now=now, until=caller.until)
