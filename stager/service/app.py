@@ -85,6 +85,7 @@ def opened(settings: Settings, stores: Stores, past: Replayed, clock: SteadyCloc
     put(ev.SchedulerStarted(at=0.0, cause="start", epoch=past.epoch, version=__version__))
     put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=limits_of(settings)))
     node.world.open(node.links.values(), node.executors)
+    node.continuation.begin()
     driving.start()
     return Scheduler(state_dir, machine, node, services, tasks)
 

@@ -1,11 +1,12 @@
 """The continuation on the event loop of a batch that was carried out: attempts that were under way go on, and those who wait are woken.
 
-May know: the executors, what is outstanding. One rule: an attempt of an earlier scheduler is taken up only when the Machine knows its node.
+May know: the executors, what is outstanding. One rule: an attempt of an earlier scheduler is taken up only when the Machine knows its node,
+and waits for no other node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from stager.adapters.executor_engine import Executors
 from stager.runtime.inbox import Inbox
@@ -17,34 +18,55 @@ from stager.tasks import Tasks
 
 
 class Continuation:
-    """On the event loop's thread."""
+    """On the event loop's thread. `awaited`: the nodes without which the scheduler takes no runs."""
 
     def __init__(
-        self, outstanding: Outstanding, executors: Executors, inbox: Inbox, tasks: Tasks, lifetime: Lifetime, pulse: Pulse
+        self,
+        outstanding: Outstanding,
+        executors: Executors,
+        inbox: Inbox,
+        tasks: Tasks,
+        lifetime: Lifetime,
+        pulse: Pulse,
+        awaited: Collection[str],
     ) -> None:
         self.outstanding, self.executors, self.inbox = outstanding, executors, inbox
         self.tasks, self.lifetime, self.pulse = tasks, lifetime, pulse
+        self.awaited = frozenset(awaited)
+        # The nodes that have reported to this scheduler.
+        self.met: set[str] = set()
+
+    def begin(self) -> None:
+        """The journal is replayed, and contact is made with the nodes."""
+        self._ready_if_met()
 
     def carried_out(self, events: Sequence[ev.Event]) -> None:
         """A task that is woken here asks the driving thread, which first ends its own watch over this batch."""
         for event in events:
-            if type(event) is ev.NodeReported and not self.lifetime.ready.is_set():
-                self._go_on()
+            if type(event) is ev.NodeReported and event.node not in self.met:
+                self.met.add(event.node)
+                self._take_up(event.node)
+                self._ready_if_met()
             elif type(event) is ev.RunResumed:
                 self.executors.unpark(event.run)
         self.pulse.beat()
 
-    def _go_on(self) -> None:
-        """The Machine knows the node: attempts that were under way are taken up."""
+    def _take_up(self, node: str) -> None:
+        """The Machine knows the node: attempts that were under way there go on."""
         outstanding = self.outstanding
-        for command in list(outstanding.attempts.values()):
+        for command in [each for each in outstanding.attempts.values() if each.node == node]:
             if not self.executors.is_started(command.attempt):
                 self.executors.start(command)
-        for grant in list(outstanding.grants.values()):
+        for grant in [each for each in outstanding.grants.values() if each.node == node]:
             self.executors.grant(grant)
-        for kill in list(outstanding.kills.values()):
+        for kill in [each for each in outstanding.kills.values() if each.node == node]:
             self.executors.kill(kill)
-        for wake_at in outstanding.wakes:
+
+    def _ready_if_met(self) -> None:
+        """Times that the Machine asked for have come only now, since it could do nothing before."""
+        if self.lifetime.ready.is_set() or not self.awaited <= self.met:
+            return
+        for wake_at in self.outstanding.wakes:
             self.inbox.wake_at(wake_at)
-        self.tasks.start("the sweep of old attempts", self.executors.sweep(outstanding.attempts))
+        self.tasks.start("the sweep of old attempts", self.executors.sweep(self.outstanding.attempts))
         self.lifetime.ready.set()

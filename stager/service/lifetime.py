@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False, slots=True)
 class Lifetime:
-    """On the event loop's thread. `ready`: the Machine knows the node. `ending`: it takes no more runs. `ended`: nothing is decided any
-    more; `failure` is what it ended by, where that was not in order.
+    """On the event loop's thread. `ready`: the Machine knows the nodes that this scheduler cannot do without. `ending`: it takes no more
+    runs. `ended`: nothing is decided any more; `failure` is what it ended by, where that was not in order.
     """
 
     started_at: float

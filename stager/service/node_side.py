@@ -38,6 +38,7 @@ class NodeSide:
     links: Mapping[str, NodeLink]
     view: NodeWatch
     executors: Executors
+    continuation: Continuation
     kept_sandboxes: KeptSandboxes
     world: LiveWorld
 
@@ -70,9 +71,9 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     around = Surroundings(outstanding, machine.book, machine.tenancy.of_run, links, promises, pulse, clock)
     local = LocalExecutor(worker, inbox.put, around, kept_sandboxes)
     executors = Executors(local, EngineExecutor(worker, inbox.put, around, pulse.beat), around)
-    continuation = Continuation(outstanding, executors, inbox, tasks, machine.lifetime, pulse)
+    continuation = Continuation(outstanding, executors, inbox, tasks, machine.lifetime, pulse, {process.node_id})
     world = LiveWorld(machine.stores.journal, inbox, outstanding, asyncio.get_running_loop(), continuation.carried_out)
     # There is no other node: where it refuses, nothing goes on, and another scheduler may rule it.
     link = NodeLink(process, inbox.put, outstanding, machine.book, world.fatal, world.fatal, clock)
     links[link.node] = link
-    return NodeSide(process, objects, links, NodeWatch(links, local, outstanding), executors, kept_sandboxes, world)
+    return NodeSide(process, objects, links, NodeWatch(links, local, outstanding), executors, continuation, kept_sandboxes, world)

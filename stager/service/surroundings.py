@@ -52,7 +52,8 @@ class Surroundings:
         return bool(self.tenant_of(run))
 
     async def reachable(self, node: str) -> None:
-        while not self.links[node].up:
+        """One that this scheduler has no link to may be there after its next start, and is waited for as one that is away."""
+        while (link := self.links.get(node)) is None or not link.up:
             await self.pulse.happening(self.pulse.changed)
 
     async def owed_bytes(self) -> int:
