@@ -1,5 +1,6 @@
 """The real I/O node as a process, here or on a host of the bed, and a plain client for its control API.
 
+On a private host `store` and all that the node is told are paths there. `token_file` and the log are read from here.
 May know: docs/formats/ionode-api.md. One rule: it speaks as any stranger would who has read that page; nothing of stager/ is imported.
 """
 
@@ -40,24 +41,25 @@ class IoNode:
         self._http: httpx.Client | None = None
 
     def start(self, deadline_s: float = 120.0) -> None:
-        self.store.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.where.outside(self.store.parent)
+        beside.mkdir(parents=True, exist_ok=True)
         argv = [str(self.binary), "serve", "--store", str(self.store), "--node-id", self.node_id, "--capacity", str(self.capacity_bytes)]
         argv += ["--socket", str(self.store.parent / f"{self.store.name}.sock"), *self.options]
-        self.server = Server(argv, self.store.parent / f"{self.store.name}.log", where=self.where)
+        self.server = Server(argv, beside / f"{self.store.name}.log", where=self.where)
         self.server.start()
         try:
             self.rendezvous = wait_until(self._meeting_place, f"the I/O node on {self.store}", deadline_s)
         except AssertionError as late:
             raise AssertionError(f"{late}; it said:\n{self.server.log_text()[-4000:]}") from late
-        token = Path(self.rendezvous["token_file"]).read_text().strip()
-        transport = httpx.HTTPTransport(uds=self.rendezvous["socket"])
-        self._http = httpx.Client(transport=transport, base_url="http://node", timeout=60, headers={"Authorization": f"Bearer {token}"})
+        transport = httpx.HTTPTransport(uds=str(self.where.outside(self.rendezvous["socket"])))
+        headers = {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
+        self._http = httpx.Client(transport=transport, base_url="http://node", timeout=60, headers=headers)
 
     def _meeting_place(self) -> dict[str, Any] | None:
         assert self.server is not None, "not started"
         if self.server.gone():
             raise AssertionError(f"the I/O node ended at its start with {self.server.returncode()}:\n{self.server.log_text()[-2000:]}")
-        place = self.store / "rendezvous.json"
+        place = self.where.outside(self.store) / "rendezvous.json"
         # It is not synced: empty after a cut of power, until the node removes it.
         found = json.loads(place.read_text() or "{}") if place.exists() else {}
         # One that is left from a killed incarnation names another process.
@@ -74,7 +76,8 @@ class IoNode:
 
     @property
     def token_file(self) -> Path:
-        return Path(self.rendezvous["token_file"])
+        """As this process finds it."""
+        return self.where.outside(self.rendezvous["token_file"])
 
     def introduce(self, *others: IoNode) -> None:
         """Tells this node where the others are."""

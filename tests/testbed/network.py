@@ -2,12 +2,16 @@
 
     with Network() as net:
         lab = net.host("lab", wan=Wan(rtt_s=0.03, rate_mbit_s=200))
-        node = net.host("node0", rate_mbit_s=1000)
+        node = net.host("node0", private=True, clock_offset_s=7200)
+        node.outside("/srv/input").write_text("placed from outside")
         node.run(["ping", "-c1", lab.address])
+        with net.parted(lab, node):
+            ...
 
 May know: iproute2, nsenter, /proc. One rule: a bed is its namespaces and nothing outside them, and their names say whose they are; so the
 links go with the namespaces, beds cannot meet, and what a killed run left is found and taken away by the next.
-Only the network is apart: hosts see the same files, mounts and processes, and reach each other's Unix sockets.
+A host has a network of its own. A private one has files of its own too, and a clock if wanted. All others see the same files and mounts,
+and reach each other's Unix sockets. All hosts see the same processes.
 """
 
 from __future__ import annotations
@@ -15,11 +19,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import pwd
 import re
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +34,8 @@ from typing import Any
 import pytest
 
 from tests.testbed.delay_line import enter, enter_opened
+from tests.testbed.faked_clock import with_clock_off_by
+from tests.testbed.places import PROJECT, ionode_binary, tool_cache
 from tests.testbed.processes import Where, all_pids, end, is_alive, started_at
 from tests.testbed.waiting import wait_until
 
@@ -45,7 +53,9 @@ MTU_BYTES = 9000
 BURST_BYTES = 128 * 1024
 QUEUE_S = 0.05
 HOSTS_MAX = 200
-DELAY_LINE = Path(__file__).with_name("delay_line.py")
+DELAY_LINE, HOST_FILES = (Path(__file__).with_name(name) for name in ("delay_line.py", "host_files.py"))
+# The switch's own hardware address. It has no use for a packet that is sent to it, and says nothing.
+SWITCH = "02:00:00:00:00:01"
 
 _count = itertools.count()
 
@@ -86,6 +96,13 @@ def call(*argv: str) -> str:
     return done.stdout
 
 
+def begun(argv: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
+    """A process that keeps something for as long as its standard input is open, and the first line that it says."""
+    keeper = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert keeper.stdout is not None
+    return keeper, keeper.stdout.readline().strip()
+
+
 def namespaces_of(pid: int) -> list[str]:
     return [name for name, owner, _ in owned_namespaces() if owner == pid]
 
@@ -121,15 +138,35 @@ def remove_namespaces(names: Sequence[str]) -> None:
         subprocess.run(["ip", "netns", "delete", name], capture_output=True, stdin=subprocess.DEVNULL)
 
 
+def own_places() -> list[str]:
+    """What a private host does not share: wherever programs write without being told to, and /srv for all else."""
+    homes = (Path.home(), Path(pwd.getpwuid(os.getuid()).pw_dir))
+    return sorted({os.path.realpath(place) for place in (*homes, "/tmp", "/var/tmp", "/srv", "/run", "/dev/shm", tempfile.gettempdir())})
+
+
+def program_places() -> list[str]:
+    """What all hosts read, wherever it lies: the project, this Python with what is installed for it, and the tools of the tests."""
+    places = (PROJECT, sys.prefix, sys.base_prefix, ionode_binary().parent, tool_cache())
+    return sorted({os.path.realpath(place) for place in places if Path(place).is_dir()})
+
+
 class Host(Where):
-    """A place where servers run (see `Where`), with a network of its own."""
+    """A place where servers run (see `Where`), with a network of its own, and with files and a clock of its own where it has them."""
 
     def __init__(self, name: str, namespace: str, address: str) -> None:
         self.name, self.namespace, self.address = name, namespace, address
+        self.files: subprocess.Popen[str] | None = None
+        self.clock: list[str] = []
 
     def command(self, argv: Sequence[str | Path]) -> list[str]:
-        """nsenter becomes the program: the pid stays, and so do mounts and files."""
-        return ["nsenter", f"--net={NAMESPACES / self.namespace}", "--", *map(str, argv)]
+        """nsenter becomes the program: the pid stays, and so do mounts and files. On a private host the program starts in `/`."""
+        files = [f"--mount=/proc/{self.files.pid}/ns/mnt"] if self.files else []
+        return ["nsenter", f"--net={NAMESPACES / self.namespace}", *files, "--", *self.clock, *map(str, argv)]
+
+    def outside(self, path: str | Path) -> Path:
+        """Not through a symbolic link on the host that names its target by the whole path: it would lead to a file out here."""
+        assert Path(path).is_absolute(), f"a host has no working directory: {path}"
+        return Path(f"/proc/{self.files.pid}/root", *Path(path).parts[1:]) if self.files else Path(path)
 
     def run(self, argv: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:
         """To its end, which must be a good one; its output is in the answer."""
@@ -139,7 +176,7 @@ class Host(Where):
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
-        """This thread, and none but this, is on the host: the sockets that it opens are the host's."""
+        """This thread, and none but this, is on the host: the sockets that it opens are the host's. Files are those out here."""
         home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         try:
             enter(self.namespace)
@@ -177,11 +214,12 @@ class Network:
         self.hub = f"{self.prefix}-hub"
         self.hosts: list[Host] = []
         self.lines: list[subprocess.Popen[str]] = []
+        self.cuts: set[tuple[Host, Host]] = set()
 
     def __enter__(self) -> Network:
         try:
             call("ip", "netns", "add", self.hub)
-            self._ip("link", "add", "br0", "mtu", str(MTU_BYTES), "type", "bridge")
+            self._ip("link", "add", "br0", "address", SWITCH, "mtu", str(MTU_BYTES), "type", "bridge")
             self._ip("link", "set", "br0", "up")
         except BaseException:
             self.close()
@@ -192,18 +230,25 @@ class Network:
         self.close()
 
     def close(self) -> None:
-        for line in self.lines:
-            line.communicate()  # it ends with its standard input
+        for keeper in (*self.lines, *(host.files for host in self.hosts if host.files)):
+            keeper.communicate()  # it ends with its standard input
         self.lines.clear()
         remove_namespaces([name for name in namespaces_of(os.getpid()) if name.startswith(f"{self.prefix}-")])
         self.hosts.clear()
+        self.cuts.clear()
 
-    def host(self, name: str, *, rate_mbit_s: float | None = None, wan: Wan | None = None) -> Host:
-        """`rate_mbit_s`: what it can send, and what it can receive, each. With `wan` it is far away, at the rate of that line."""
+    def host(
+        self, name: str, *, rate_mbit_s: float | None = None, wan: Wan | None = None, private: bool = False, clock_offset_s: float = 0
+    ) -> Host:
+        """`rate_mbit_s`: what it can send, and what it can receive, each. With `wan` it is far away, at the rate of that line.
+        `private`: no other host sees its files and Unix sockets, nor it those of others; only programs are there for all.
+        `clock_offset_s`: so far ahead is the wall clock of its programs."""
         assert re.fullmatch(r"[a-z0-9-]{1,20}", name) and name != "hub", f"a host cannot be called {name!r}"
         assert name not in {host.name for host in self.hosts}, f"there is a {name} already"
         assert len(self.hosts) < HOSTS_MAX, "a bed has no more addresses"
         assert wan is None or rate_mbit_s is None, "the rate of a host far away is that of its line"
+        assert private or not clock_offset_s, "only a private host has a clock of its own"
+        clock = with_clock_off_by(clock_offset_s) if clock_offset_s else []
         number = len(self.hosts) + 1
         host, port = Host(name, f"{self.prefix}-{name}", f"{self.subnet}.{number}"), f"port{number}"
         self.hosts.append(host)
@@ -225,18 +270,54 @@ class Network:
         # What one connection learned of the line must not speed up or slow down the next.
         with host.inside():
             Path("/proc/sys/net/ipv4/tcp_no_metrics_save").write_text("1")
+        if private:
+            self._give_files(host)
+        host.clock = clock
         return host
+
+    def cut(self, one: Host, other: Host, *, one_way: bool = False) -> None:
+        """Until `mend` what they send to each other is lost without a word, also on connections that are there. `one_way`: only what `one`
+        sends is lost, so it hears and is not heard."""
+        for sender, receiver in ((one, other),) if one_way else ((one, other), (other, one)):
+            call("ip", "-n", sender.namespace, *f"neigh replace {receiver.address} lladdr {SWITCH} dev eth0 nud permanent".split())
+            self.cuts.add((sender, receiver))
+
+    def mend(self, one: Host, other: Host) -> None:
+        found = self.cuts & {(one, other), (other, one)}
+        assert found, f"nothing is cut between {one.name} and {other.name}"
+        for sender, receiver in found:
+            call("ip", "-n", sender.namespace, *f"neigh del {receiver.address} dev eth0".split())
+        self.cuts -= found
+
+    @contextlib.contextmanager
+    def parted(self, one: Host, other: Host, *, one_way: bool = False) -> Iterator[None]:
+        self.cut(one, other, one_way=one_way)
+        try:
+            yield
+        finally:
+            self.mend(one, other)
 
     def _ip(self, *words: str) -> None:
         call("ip", "-n", self.hub, *words)
 
     def _lay_line(self, host: Host, port: str, wan: Wan) -> None:
         argv = [sys.executable, "-I", "-S", str(DELAY_LINE), host.namespace, "eth0", self.hub, port, str(wan.rtt_s / 2)]
-        line = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line, said = begun(argv)
         self.lines.append(line)
-        assert line.stdout is not None
-        if line.stdout.readline() != "ready\n":
+        if said != "ready":
             raise AssertionError(f"no line to {host.name}: {line.communicate()[1]}")
+
+    @staticmethod
+    def _give_files(host: Host) -> None:
+        """They are those of a process on the host: who ends what runs there ends it too."""
+        own, kept = own_places(), program_places()
+        keeper, said = begun(host.command([sys.executable, "-I", "-S", HOST_FILES, "--own", *own, "--keep", *kept]))
+        if said != "ready":
+            why = keeper.communicate()[1]
+            if said.startswith("refused: "):
+                pytest.skip(f"the bed of hosts: {host.name} gets no files of its own: {said.removeprefix('refused: ')}")
+            raise AssertionError(f"no files for {host.name}: {why}")
+        host.files = keeper
 
     def _limit(self, rate_mbit_s: float, rtt_s: float, *ends: tuple[str, str]) -> None:
         """Before a queue as long as the line, as in a router: what does not fit is dropped."""

@@ -48,6 +48,10 @@ class Where:
         """What to start here in order to run it there."""
         return [str(word) for word in argv]
 
+    def outside(self, path: str | Path) -> Path:
+        """Where this process finds the file that has this path there: to place what a server reads, and to read what it wrote."""
+        return Path(path)
+
     def free_port(self) -> int:
         """One that no connection and no server that takes any gets by itself, and that was not given to another here: it stays free
         until its server is there, also while that is started again. Whoever loses the race for it all the same tries again."""
