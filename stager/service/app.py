@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from stager import __version__
 from stager.model.tenants import Tenants
 from stager.planning.policy import Limits, Policy
 from stager.runtime.clock import SteadyClock
+from stager.runtime.node_link import NodeSource
 from stager.scheduler import events as ev
 from stager.service.driving import Driving
 from stager.service.lifetime import Lifetime
@@ -57,6 +58,9 @@ class Scheduler:
         await node.executors.close()
         living = [each for each in outstanding.attempts.values() if not outstanding.workflows[each.run].engine]
         process = node.process
+        for link in node.links.values():
+            if link.source is not process:
+                link.client.close()
         if for_good or (stop_node and not living):
             await process.stop()
         else:
@@ -69,15 +73,24 @@ def limits_of(settings: Settings) -> Limits:
     return Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
 
 
-def opened(settings: Settings, stores: Stores, past: Replayed, clock: SteadyClock, lifetime: Lifetime, *, is_service: bool) -> Scheduler:
-    """Makes contact with the node and goes on with what was under way."""
+def opened(
+    settings: Settings,
+    stores: Stores,
+    past: Replayed,
+    clock: SteadyClock,
+    lifetime: Lifetime,
+    *,
+    is_service: bool,
+    beside: Sequence[NodeSource] = (),
+) -> Scheduler:
+    """Makes contact with the embedded node and those `beside` it, and goes on with what was under way."""
     state_dir, tasks = StateDir(settings.state_dir), Tasks()
     tenancy = Tenancy(settings.tenants_file or state_dir.tenants, settings.state_dir, settings.environ, read_tenants)
     machine = machine_side(stores, past, clock, lifetime, tenancy)
     run_service = RunService(machine.runs, stores.records, machine.book, machine.inbox.put, tenancy.of_runs)
     summaries = Summaries(machine.runs, stores.records, past.counters)
     summaries.settle()
-    node = node_side(settings, state_dir, machine, tasks)
+    node = node_side(settings, state_dir, machine, tasks, beside)
     heard = (Measuring(stores.profiles, past.machine).saw, run_service.saw, summaries.saw)
     driving = Driving(past.past, node.world, stores.journal, heard, lifetime, machine.pulse)
     services = composed(machine, node, state_dir, run_service, driving.keep_at_end, tasks, is_service=is_service)

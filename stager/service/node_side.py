@@ -1,4 +1,4 @@
-"""All that has to do with the node and with attempts on this machine, composed: the node's process, the link to it, executors, the world.
+"""All that has to do with nodes and with attempts on this machine, composed: the embedded node's process, the links, executors, the world.
 
 May know: the adapters, the runtime. One rule: it only puts together; nothing is in contact with anybody yet.
 """
@@ -6,16 +6,20 @@ May know: the adapters, the runtime. One rule: it only puts together; nothing is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from stager.adapters.binary import find_ionode
 from stager.adapters.executor_engine import EngineExecutor, Executors
 from stager.adapters.executor_local import LocalExecutor
 from stager.adapters.node_process import NodeProcess, NodeSettings, Scrub, Storage
 from stager.adapters.storage_keys import KeyIssuer
+from stager.model.errors import InvalidInput, StagerError
+from stager.runtime.attempt_nodes import AttemptNodes
 from stager.runtime.live_world import LiveWorld
-from stager.runtime.node_link import NodeLink
+from stager.runtime.node_link import NodeLink, NodeSource
 from stager.service.continuation import Continuation
 from stager.service.machine_side import MachineSide
 from stager.service.node_view import NodeWatch
@@ -26,12 +30,13 @@ from stager.service.surroundings import DiskPromises, Surroundings
 from stager.tasks import Tasks
 from stager.worker import KeptSandboxes, Worker
 
+log = logging.getLogger(__name__)
 NODE_ID = "node0"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSide:
-    """`objects` None: the node keeps none for tenants."""
+    """`process`: the embedded node's; `links` are to all. `objects` None: it keeps none for tenants."""
 
     process: NodeProcess
     objects: Objects | None
@@ -58,22 +63,35 @@ def embedded(settings: Settings, state_dir: StateDir, epoch: int) -> tuple[NodeP
     return process, objects
 
 
-def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tasks: Tasks) -> NodeSide:
-    """The link tells the world what it fails by, the world tells the executors, and these ask the link."""
+def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tasks: Tasks, beside: Sequence[NodeSource]) -> NodeSide:
+    """The links tell the world what they fail by, the world tells the executors, and these ask the links. `beside`: nodes that are not
+    started here.
+    """
     past, inbox, clock, pulse = machine.past, machine.inbox, machine.clock, machine.pulse
     outstanding = past.outstanding
     process, objects = embedded(settings, state_dir, past.epoch)
-    worker = Worker(state_dir.root, process.client, binary=process.settings.program, inherited={}, epoch=past.epoch)
+    links: dict[str, NodeLink] = {}
+    port = AttemptNodes(outstanding, links)
+    worker = Worker(state_dir.root, port, binary=process.settings.program, inherited={}, epoch=past.epoch)
     kept_sandboxes = KeptSandboxes(state_dir.root, settings.keep_failed_bytes)
     kept_sandboxes.load()
-    links: dict[str, NodeLink] = {}
-    promises = DiskPromises(machine.inquiry, machine.runs, settings.storage.size_bytes if settings.storage is not None else 0)
+    storage_bytes = settings.storage.size_bytes if settings.storage is not None else 0
+    promises = DiskPromises(machine.inquiry, machine.runs, process.node_id, storage_bytes)
     around = Surroundings(outstanding, machine.book, machine.tenancy.of_run, links, promises, pulse, clock)
     local = LocalExecutor(worker, inbox.put, around, kept_sandboxes)
     executors = Executors(local, EngineExecutor(worker, inbox.put, around, pulse.beat), around)
     continuation = Continuation(outstanding, executors, inbox, tasks, machine.lifetime, pulse, {process.node_id})
     world = LiveWorld(machine.stores.journal, inbox, outstanding, asyncio.get_running_loop(), continuation.carried_out)
-    # There is no other node: where it refuses, nothing goes on, and another scheduler may rule it.
-    link = NodeLink(process, inbox.put, outstanding, machine.book, world.fatal, world.fatal, clock)
-    links[link.node] = link
-    return NodeSide(process, objects, links, NodeWatch(links, local, outstanding), executors, continuation, kept_sandboxes, world)
+    # Where the embedded node refuses, nothing goes on: another scheduler rules it. Another node is done without.
+    refusals: list[tuple[NodeSource, Callable[[StagerError], None]]] = [(process, world.fatal)]
+    refusals += [(source, partial(left_out, source.node_id)) for source in beside]
+    for source, refused in refusals:
+        if source.node_id in links:
+            raise InvalidInput(f"two I/O nodes are named {source.node_id!r}; name each differently", subject=source.node_id)
+        links[source.node_id] = NodeLink(source, inbox.put, outstanding, machine.book, world.fatal, refused, clock)
+    view = NodeWatch(links, local, outstanding)
+    return NodeSide(process, objects, links, view, executors, continuation, kept_sandboxes, world)
+
+
+def left_out(node: str, problem: StagerError) -> None:
+    log.error("node %s refuses this scheduler, which goes on without it until it is started again: %s", node, problem.message)

@@ -15,15 +15,18 @@ from stager.service.known_runs import KnownRuns
 
 
 class DiskPromises:
-    """The bytes that the node may still take of the disk of the state directory. `storage_bytes`: of that for objects."""
+    """The bytes that the embedded node may still take of the disk of the state directory. `storage_bytes`: of that for objects."""
 
-    def __init__(self, inquiry: Inquiry, runs: KnownRuns, storage_bytes: int) -> None:
-        self.inquiry, self.runs, self.storage_bytes = inquiry, runs, storage_bytes
+    def __init__(self, inquiry: Inquiry, runs: KnownRuns, node: str, storage_bytes: int) -> None:
+        self.inquiry, self.runs, self.node, self.storage_bytes = inquiry, runs, node, storage_bytes
 
     async def owed_bytes(self) -> int:
-        nodes = self.runs.state.nodes
-        cache = await self.inquiry.ask(lambda: sum(max(0, each.capacity_bytes - each.present_bytes) for each in nodes.values()))
-        return cache + self.storage_bytes
+        return await self.inquiry.ask(self._cache_bytes) + self.storage_bytes
+
+    def _cache_bytes(self) -> int:
+        """On the driving thread. 0: the Machine has not met it yet."""
+        node = self.runs.state.nodes.get(self.node)
+        return 0 if node is None else max(0, node.capacity_bytes - node.present_bytes)
 
 
 class Surroundings:
