@@ -19,7 +19,7 @@ from msgspec import structs
 from stager import wire
 from stager.adapters.ionode import IoNode as NodeClient
 from stager.adapters.journal_sqlite import SqliteJournal
-from stager.model.errors import InvalidInput, Transient
+from stager.model.errors import InvalidInput, Refused, Transient
 from stager.model.topology import Node, Topology
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import make_plan
@@ -226,6 +226,28 @@ def test_a_job_waits_for_its_own_node_alone_and_its_attempt_is_taken_up_there(ri
 
     asyncio.run(main())
     assert [made(rig, name) for name in "ab"] == [b"one\none\n"] * 2
+
+
+def test_the_embedded_node_that_obeys_another_scheduler_ends_this_one(rig: Rig, ionode: Callable[..., IoNode]) -> None:
+    node = ionode(node_id="node1")
+
+    async def main() -> None:
+        composed = Composed(rig)
+        scheduler = await composed.open(lambda epoch: [Found(node, epoch)])
+        own = scheduler.node.process.client
+        other = NodeClient(own.pool.address, own.token, epoch=99, incarnation=own.incarnation)
+        await other.node()
+        other.close()
+        lifetime = scheduler.machine.lifetime
+        await composed.submit(one_job(rig, "a"))
+        async with asyncio.timeout(DEADLINE_S):
+            await lifetime.ended.wait()
+        assert isinstance(lifetime.failure, Refused) and lifetime.failure.code == "stale_epoch"
+        assert "epoch 99" in lifetime.failure.message and scheduler.node.links["node0"].excluded
+        assert not scheduler.node.links["node1"].excluded
+        await scheduler.close(stop_node=False)
+
+    asyncio.run(main())
 
 
 def test_two_nodes_of_one_name_are_refused(rig: Rig) -> None:
