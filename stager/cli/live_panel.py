@@ -80,7 +80,7 @@ def rows_of(status: wire.RunStatus) -> list[tuple[str, int, int, str]]:
     for node in status.nodes:
         taken = node.used_bytes + node.reserved_bytes
         text = f"{format_size(taken)} of {format_size(node.capacity_bytes)} taken" if node.connected else "the I/O node does not answer"
-        rows.append(("space", taken, node.capacity_bytes, text))
+        rows.append(("space" if len(status.nodes) == 1 else node.node, taken, node.capacity_bytes, text))
     return rows
 
 

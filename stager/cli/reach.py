@@ -42,7 +42,8 @@ def reach_with_capacity(state_dir: Path | None, capacity_bytes: int) -> Client:
     living = connect(settings.state_dir)
     if living is not None:
         with living:
-            has = [node.capacity_bytes for node in living.health().nodes if node.capacity_bytes not in (0, capacity_bytes)]
+            own = [node.capacity_bytes for node in living.health().nodes if node.embedded]
+            has = [each for each in own if each not in (0, capacity_bytes)]
             if has:
                 give_way(living, f"the scheduler that runs has {format_size(has[0])} of capacity, not {format_size(capacity_bytes)}")
     return connect_or_start(settings.state_dir, settings.scheduler_arguments())

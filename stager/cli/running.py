@@ -57,7 +57,7 @@ def predicted(plan: Plan) -> str:
 def tell_capacity(client: Client, settings: Settings) -> None:
     """A scheduler that lives has the capacity it was started with, whatever this command was told."""
     for node in client.health().nodes if settings.capacity_given else []:
-        if node.capacity_bytes not in (0, settings.capacity_bytes):
+        if node.embedded and node.capacity_bytes not in (0, settings.capacity_bytes):
             told = f"the scheduler that runs has {format_size(node.capacity_bytes)} of capacity and keeps it"
             advice = f"to give it {format_size(settings.capacity_bytes)}, end it with `stager shutdown` first"
             click.echo(f"note: {told}; {advice}", err=True)

@@ -89,7 +89,7 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
         if source.node_id in links:
             raise InvalidInput(f"two I/O nodes are named {source.node_id!r}; name each differently", subject=source.node_id)
         links[source.node_id] = NodeLink(source, inbox.put, outstanding, machine.book, world.fatal, refused, clock)
-    view = NodeWatch(links, local, outstanding)
+    view = NodeWatch(links, process.node_id, local, outstanding)
     return NodeSide(process, objects, links, view, executors, continuation, kept_sandboxes, world)
 
 

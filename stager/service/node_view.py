@@ -19,10 +19,12 @@ DEADLINE_S = 2.0
 
 
 class NodeWatch:
-    """On the event loop's thread. All nodes are asked at once, so that one that is slow costs no more than the deadline."""
+    """On the event loop's thread. All nodes are asked at once, so that one that is slow costs no more than the deadline. `embedded`: the
+    one that this scheduler starts itself.
+    """
 
-    def __init__(self, links: Mapping[str, NodeLink], executor: LocalExecutor, outstanding: Outstanding) -> None:
-        self.links, self.executor, self.outstanding = links, executor, outstanding
+    def __init__(self, links: Mapping[str, NodeLink], embedded: str, executor: LocalExecutor, outstanding: Outstanding) -> None:
+        self.links, self.embedded, self.executor, self.outstanding = links, embedded, executor, outstanding
 
     def unreachable(self) -> list[str]:
         """The nodes that cannot be asked now."""
@@ -40,7 +42,7 @@ class NodeWatch:
 
     async def nodes(self) -> list[wire.NodeView]:
         """As each node says now, else as it said last."""
-        return await asyncio.gather(*(node_now(link) for link in self.links.values()))
+        return await asyncio.gather(*(node_now(link, embedded=link.node == self.embedded) for link in self.links.values()))
 
     def troubles(self, run: str) -> list[Fault]:
         """The troubles that keep a run waiting beside its own faults."""
@@ -67,13 +69,13 @@ async def transfers_now(link: NodeLink) -> list[NodeTransfer]:
     return []
 
 
-async def node_now(link: NodeLink) -> wire.NodeView:
+async def node_now(link: NodeLink, *, embedded: bool) -> wire.NodeView:
     if link.up:
         with contextlib.suppress(TimeoutError, StagerError):
             async with asyncio.timeout(DEADLINE_S):
                 link.about = await link.client.node()
     problem = link.problem.message if link.problem is not None and not link.up else ""
-    view = wire.NodeView(node=link.node, connected=link.up, excluded=link.excluded, problem=problem)
+    view = wire.NodeView(node=link.node, connected=link.up, embedded=embedded, excluded=link.excluded, problem=problem)
     about = link.about
     if about is None:
         return view

@@ -10,7 +10,8 @@ from stager.wire.body import Body
 
 class NodeView(Body):
     """`connected` False: it does not answer right now, `problem` says why, and the numbers are the last known. `excluded`: it refused this
-    scheduler, which asks nothing more of it until it is started again.
+    scheduler, which asks nothing more of it until it is started again. `embedded`: the scheduler has started it, with the capacity that the
+    scheduler was given; older schedulers have no other.
     """
 
     node: str
@@ -21,6 +22,7 @@ class NodeView(Body):
     used_bytes: int = 0
     reserved_bytes: int = 0
     can_link: bool = False
+    embedded: bool = True
     excluded: bool = False
     problem: str = ""
 

@@ -53,7 +53,7 @@ def link(node: str, client: ScriptedClient | None = None, problem: Fault | None 
 
 def watch(*links: Any) -> NodeWatch:
     executor: Any = SimpleNamespace(parked={})
-    return NodeWatch({each.node: each for each in links}, executor, Outstanding())
+    return NodeWatch({each.node: each for each in links}, "io0", executor, Outstanding())
 
 
 def fetch(node: str, run: str) -> cmd.Fetch:
@@ -83,6 +83,7 @@ def test_each_node_is_listed_with_what_keeps_it_away() -> None:
         ("io1", False, False, 3, AWAY.message),
         ("io2", False, True, 0, TAKEN.message),
     ]
+    assert [each.node for each in seen if each.embedded] == ["io0"]
 
 
 def test_a_slow_node_costs_the_deadline_once_and_no_other_nodes_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,12 @@ def test_trouble_is_seen() -> None:
     assert lines[-4:] == ["  ! lab:x may not be read: ask its owner"] * 3 + ["  and 2 more problems (stager status survey-1)"]
 
 
+def test_each_of_several_nodes_is_named() -> None:
+    nodes = [wire.NodeView(node=f"io{number}", connected=number == 0, capacity_bytes=4_000_000) for number in (0, 1)]
+    lines = shown(status(nodes=nodes))
+    assert "0 B of 4 MB taken" in row(lines, "io0") and "does not answer" in row(lines, "io1")
+
+
 def test_one_line_says_the_same() -> None:
     assert one_line(status()) == "active: jobs 5/10, 2 running; fetched 2 MB of 8 MB; finals durable 1/4, about 8 s left"
 
