@@ -2,6 +2,7 @@
 
 One rule: the wheel has one tag for all Pythons, since the binary links none. STAGER_WHEEL_GLIBC=2.28 links against that C library by
 cargo-zigbuild and tags the wheel for every system that has it or a newer one; without it the wheel is for systems like this one.
+STAGER_BINARY_LATER=1 leaves the binary out of an editable install: scripts/setup.sh builds it meanwhile and puts it into place.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class IoNode(BuildHookInterface):  # type: ignore[type-arg]
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "editable" and os.environ.get("STAGER_BINARY_LATER"):
+            return
         glibc = os.environ.get("STAGER_WHEEL_GLIBC")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag(glibc)}"

@@ -131,12 +131,12 @@ install_package() {
     wanted="$(cat pyproject.toml hatch_build.py <(echo "$PWD") <("$venv/bin/python" --version) | sha256sum)"
     [ -f "$stamp" ] && { [ "$(cat "$stamp")" = "$wanted $1" ] || [ "$(cat "$stamp")" = "$wanted $all_extras" ]; } && return 0
     say "installing stager[$1] into $venv"
-    "$venv/bin/python" -m pip install -q --disable-pip-version-check -e ".[$1]"
+    STAGER_BINARY_LATER=1 "$venv/bin/python" -m pip install -q --disable-pip-version-check -e ".[$1]"
     echo "$wanted $1" >"$stamp"
 }
 
-# Before pip, which would hide what the compiler says; pip then finds all of it built. Beside
-# everything else that is brought meanwhile.
+# Not by pip, which would hide what the compiler says. Beside everything else that is brought
+# meanwhile.
 start_building() {
     [ -x "$CARGO_TARGET_DIR/release/stager-ionode" ] || say "building the I/O node; this takes minutes the first time"
     cargo build --release --locked --quiet -p stager-node --bin stager-ionode &
@@ -150,8 +150,7 @@ finish_building() {
     trap - EXIT
 }
 
-# pip put the binary beside `stager` when it installed the package; after that cargo alone decides
-# whether it is up to date.
+# Beside `stager`, where a wheel would have put it. Cargo alone decides whether it is up to date.
 refresh_ionode() {
     local built="$CARGO_TARGET_DIR/release/stager-ionode" target="$venv/bin/stager-ionode"
     cmp -s "$built" "$target" && return 0
@@ -331,11 +330,11 @@ fi
 timed 'what stager is built with' need_to_build
 timed 'the virtual environment' make_venv
 start_building
+if [ "$level" = run ] || [ "$level" = povray ]; then extras="$users_extras"; else extras="$all_extras"; fi
+timed "stager[$extras] and what it depends on" install_package "$extras"
 [ "$level" != test ] || bring_test_tools
 # What it still takes beside what was brought meanwhile.
 timed 'waiting for the I/O node to be built' finish_building
-if [ "$level" = run ] || [ "$level" = povray ]; then extras="$users_extras"; else extras="$all_extras"; fi
-timed "stager[$extras] and what it depends on" install_package "$extras"
 refresh_ionode
 if [ "$level" = lint ]; then
     timed 'crates of other systems' need_all_crates

@@ -64,15 +64,27 @@ def building(place: Path, cargo: str) -> subprocess.Popen[str]:
     for name, text in {"cargo": f'[ "$1" != --version ] || {{ echo "cargo 1.95.0"; exit 0; }}\n{cargo}', "cc": "exit 0"}.items():
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
-    env = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(place), "VENV": sys.prefix, "TMPDIR": str(place)}
+    # A Python that says yes to all: pip is not to touch the environment of the tests.
+    python = place / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\nexit 0\n")
+    python.chmod(0o755)
+    env = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(place), "VENV": str(place / "venv"), "TMPDIR": str(place)}
     command = ["bash", str(PROJECT / "scripts" / "setup.sh"), "run"]
     return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def test_what_cannot_be_built_ends_it_before_anything_is_installed(tmp_path: Path) -> None:
+def test_what_cannot_be_built_is_said_and_ends_it(tmp_path: Path) -> None:
     running = building(tmp_path, "echo 'error: no such crate' >&2; exit 101")
     said = running.communicate(timeout=60)[1]
-    assert running.returncode and "no such crate" in said and "installing stager" not in said
+    assert running.returncode and "no such crate" in said and not (tmp_path / "venv" / "bin" / "stager-ionode").exists()
+
+
+def test_what_is_built_stands_beside_the_program(tmp_path: Path) -> None:
+    running = building(tmp_path, "mkdir -p $CARGO_TARGET_DIR/release; echo built >$CARGO_TARGET_DIR/release/stager-ionode")
+    said = running.communicate(timeout=60)[1]
+    assert running.returncode == 0, said
+    assert (tmp_path / "venv" / "bin" / "stager-ionode").read_text() == "built\n"
 
 
 def test_what_is_built_beside_the_rest_does_not_outlive_it(tmp_path: Path) -> None:
