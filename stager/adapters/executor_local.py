@@ -1,8 +1,7 @@
 """Attempts on this host: what the Machine started, carried out by the worker; what became of it, as events.
 
 May know: the worker, the Machine's commands and events. One rule: an attempt ends with exactly one AttemptEnded; while its node cannot be
-asked
-it has not ended, and is taken up again once it can be.
+asked it has not ended, and is taken up again once it can be.
 """
 
 from __future__ import annotations

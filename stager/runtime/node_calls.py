@@ -1,8 +1,7 @@
 """The Machine's commands as calls to one I/O node.
 
 May know: the NodeClient port. One rule: in order for each transfer and each replica, side by side otherwise; a call that the node refused
-is an event,
-a call that was lost is not: the node's next report tells what came of it.
+is an event, a call that was lost is not: the node's next report tells what came of it.
 """
 
 from __future__ import annotations

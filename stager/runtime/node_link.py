@@ -1,9 +1,8 @@
 """One I/O node as the world sees it: contact, and its events in order and without gaps.
 
 May know: the NodeClient port, the translation of events. One rule: between losing the node and the Machine having taken its next report
-nothing new is
-asked of it: what it does not list then, the Machine asks for again, and nothing is ever asked for twice. A node that refuses this
-scheduler excludes itself, and nothing more.
+nothing new is asked of it: what it does not list then, the Machine asks for again, and nothing is ever asked for twice. A node that
+refuses this scheduler excludes itself, and nothing more.
 """
 
 from __future__ import annotations
