@@ -8,9 +8,10 @@ from __future__ import annotations
 from heapq import heappush
 
 from stager.scheduler.commands import Purpose
+from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import end_early_span
-from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, NodeEntry, Retries, RunEntry, State, TransferEntry
+from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, Retries, RunEntry, State, TransferEntry
 from stager.scheduler.states import (
     COPY_TRANSITIONS,
     ENDED,

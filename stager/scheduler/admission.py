@@ -1,45 +1,32 @@
-"""Admission, start and look-ahead on one node, in the plan's order: grants first, then jobs, then prefetch with the space that is left.
+"""Admission and start on one node, in the plan's order: grants first, then jobs, then prefetch with the space that is left.
 
 One rule: a job is admitted only when all it needs is set aside, so every admitted job can finish.
 """
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heappop
 
 from stager.model.errors import ErrorClass, Fault
 from stager.model.ids import attempt_id
 from stager.model.units import format_size
 from stager.scheduler import commands as cmd
-from stager.scheduler.accounting import footprints_of, inputs_of
+from stager.scheduler.accounting import inputs_of
 from stager.scheduler.calls import refuse, wait_or_refuse
-from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
 from stager.scheduler.direct_fallback import may_read_directly
-from stager.scheduler.eviction import free_space, free_space_ahead, may_fit_ahead
-from stager.scheduler.holding import may_begin, may_come_ahead
-from stager.scheduler.migration import is_first, is_wanted_elsewhere, migrate, safe_bytes
-from stager.scheduler.peers import fetching_elsewhere, is_at_hand, is_out_of_reach, nearer_soon, next_use_on, peer_for
-from stager.scheduler.profiles import would_stay
-from stager.scheduler.sources import (
-    denial,
-    fetching_run,
-    give_up_fetch,
-    is_for_another,
-    is_long_away,
-    is_too_early,
-    must_wait,
-    own_fault,
-    place_for,
-    runs_waiting,
-    waits_for,
-)
+from stager.scheduler.eviction import free_space, free_space_ahead
+from stager.scheduler.fetching import beside_bytes, prefetch, send_wanted
+from stager.scheduler.holding import may_begin
+from stager.scheduler.migration import is_first, migrate, safe_bytes
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.peers import is_out_of_reach, peer_for
+from stager.scheduler.sources import denial, must_wait, own_fault, waits_for
 from stager.scheduler.staging import staged_inputs
-from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
+from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
-from stager.scheduler.stripes import DEMAND, give_stripes, reprioritize
+from stager.scheduler.stripes import reprioritize
 
-FIRST_PREFETCH, LAST_PRIORITY = 10, 1_000_000
 # As long as after so many failures: the node's return is told, this is only for what else may have changed.
 UNREACHED = 4
 
@@ -334,69 +321,6 @@ def reprioritize_inputs(decision: Decision, node: NodeEntry, files: list[FileEnt
                 reprioritize(decision, transfer)
 
 
-def give_fetch(decision: Decision, node: NodeEntry, file: FileEntry, run: str, purpose: cmd.Purpose, priority: int) -> None:
-    place = place_for(decision.state, file, run)
-    own = file.spilled is not None or file.durable is not None
-    earlier = file.fetch.failures + file.fetch.outages if file.fetch is not None and file.run == run else 0
-    facts = {
-        "file": file.id,
-        "lfn": place.lfn,
-        "run": run,
-        "origin": place.origin,
-        "path": place.path,
-        "size_bytes": file.size_bytes,
-        "token": place.token,
-        "purpose": purpose,
-        "priority": priority,
-        "attempt_number": earlier + 1,
-        "blake3": file.blake3 if own else "",
-        "sha256": file.sha256,
-        "executable": file.executable,
-    }
-    if not give_stripes(decision, node, file, place, facts):
-        decision.emit(cmd.Fetch, node=node.id, transfer=decision.new_transfer(), **facts)
-
-
-def send_wanted(decision: Decision, node: NodeEntry) -> None:
-    """Pinned inputs whose transfer is not under way."""
-    state = decision.state
-    mine = [entry for entry in state.to_fetch if entry[0] == node.id]
-    state.to_fetch = [entry for entry in state.to_fetch if entry[0] != node.id]
-    for _, file_id in mine:
-        file = state.files[file_id]
-        if is_at_hand(state, file, node.id):
-            fetch_wanted(decision, node, file)
-
-
-def fetch_wanted(decision: Decision, node: NodeEntry, file: FileEntry) -> None:
-    """For the first run that waits for it and has a way to it; the readers of those that have none fail."""
-    state = decision.state
-    for run in list(runs_waiting(state, file)):
-        copy = file.copies.get(node.id)
-        if copy is None or copy.state is not CopyState.WANTED:
-            return
-        if is_too_early(state, file, run):
-            if is_long_away(state, file):
-                continue
-            return
-        peer = peer_for(state, file, node.id)
-        other = nearer_soon(state, file, peer) if peer else fetching_elsewhere(state, file, node.id)
-        if peer and other is None:
-            give_copy(decision, node, file, run, peer, cmd.Purpose.DEMAND, DEMAND)
-            return
-        if other is not None:
-            if other.purpose is not cmd.Purpose.DEMAND:
-                reprioritize(decision, other)
-            return
-        if is_for_another(state, file, run) or own_fault(file, run) is not None:
-            continue
-        place = place_for(state, file, run)
-        if place.fault is None:
-            give_fetch(decision, node, file, run, cmd.Purpose.DEMAND, DEMAND)
-            return
-        give_up_fetch(decision, file, run, place.origin, place.fault)
-
-
 def start(decision: Decision, node: NodeEntry) -> None:
     """Jobs whose inputs are all here, in order, while there are cores and memory."""
     state, limits = decision.state, decision.state.limits
@@ -439,62 +363,3 @@ def give_start(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry
         reserve_bytes=job.reserve_bytes,
         inputs=staged_inputs(decision.state, node, run, job),
     )
-
-
-def prefetch(decision: Decision, node: NodeEntry) -> None:
-    """Files that can be had, in the order of their first reader, as far ahead as there is room: nothing that will be read goes for
-    them, and what the next jobs need has room beside them.
-    """
-    state = decision.state
-    while node.candidates and len(node.prefetching) < state.policy.fetches_ahead_max:
-        key, file_id = node.candidates[0]
-        file = state.files[file_id]
-        use = next_use_on(state, file, node.id)
-        if use is None or use[0] != key:
-            # Out of date. Taken off before it is put back: its true use may be earlier, when a job has to run again.
-            heappop(node.candidates)
-            if use is not None:
-                heappush(node.candidates, (use[0], file_id))
-            continue
-        if not wants_prefetch(state, node, file, use[1]):
-            heappop(node.candidates)
-            continue
-        _, run_id, job_id = use
-        run = state.runs[run_id]
-        order, needed = run.jobs[job_id].order, file.size_bytes + beside_bytes(state, run)
-        if not may_fit_ahead(node, needed) or not would_stay(state, run, node, order, file.size_bytes):
-            return
-        held_back = is_wanted_elsewhere(state, node) or not may_come_ahead(state, run, node, needed)
-        if held_back or not free_space_ahead(decision, node, needed):
-            return
-        heappop(node.candidates)
-        bring_ahead(decision, node, file, run_id, min(FIRST_PREFETCH + order, LAST_PRIORITY))
-
-
-def bring_ahead(decision: Decision, node: NodeEntry, file: FileEntry, run: str, priority: int) -> None:
-    peer = peer_for(decision.state, file, node.id)
-    if peer:
-        give_copy(decision, node, file, run, peer, cmd.Purpose.PREFETCH, priority)
-    else:
-        give_fetch(decision, node, file, fetching_run(decision.state, file) or run, cmd.Purpose.PREFETCH, priority)
-
-
-def beside_bytes(state: State, run: RunEntry) -> int:
-    """The needs of the jobs that may run beside the first one, if they are next in order."""
-    return sum(footprints_of(state, run)[run.head + 1 : run.head + state.limits.cores])
-
-
-def wants_prefetch(state: State, node: NodeEntry, file: FileEntry, reader: str) -> bool:
-    """`reader`: the run of its first reader on this node."""
-    run = state.runs[reader]
-    if file.fetch is None and not file.copies:
-        # Nobody has asked for it yet, as for most.
-        return run.may_start and state.can_be_had(file) and denial(state, file, run.id) is None
-    if node.id in file.copies or own_fault(file, run.id) is not None or is_too_early(state, file, run.id):
-        return False
-    peer = peer_for(state, file, node.id)
-    if peer:
-        return run.may_start and nearer_soon(state, file, peer) is None
-    if not state.can_be_had(file) or is_for_another(state, file, run.id) or fetching_elsewhere(state, file, node.id) is not None:
-        return False
-    return run.may_start and denial(state, file, run.id) is None

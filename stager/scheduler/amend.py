@@ -13,7 +13,8 @@ from stager.planning.plan import Plan
 from stager.scheduler.accounting import count_parents, end_span, recount_live, settle, take_over
 from stager.scheduler.amendment import is_made
 from stager.scheduler.entering import direct_access, enter_file, enter_uses, planned_files, serial_order
-from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import ENDED, CopyState, JobState
 
 

@@ -31,8 +31,9 @@ from stager.scheduler.accounting import (
 from stager.scheduler.apply_runs import reset_retries
 from stager.scheduler.apply_stripes import let_go_of_source
 from stager.scheduler.commands import Purpose
+from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.remade import differs
-from stager.scheduler.state import Copy, FileEntry, HeldAt, JobEntry, NodeEntry, RunEntry, State, TransferEntry
+from stager.scheduler.state import Copy, FileEntry, HeldAt, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
 

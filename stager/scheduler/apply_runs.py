@@ -10,9 +10,10 @@ from stager.scheduler.accounting import count_parents, due_upload, make_ready_or
 from stager.scheduler.amend import amend
 from stager.scheduler.amendment import conflicts_of
 from stager.scheduler.entering import direct_access, enter_file, enter_uses, planned_files, serial_order
+from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import profile_if_tight
-from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
+from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState, RunState
 
 

@@ -11,12 +11,14 @@ from heapq import heappop
 
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of
-from stager.scheduler.admission import admit_here, is_safe, send_wanted, start, start_calls
+from stager.scheduler.admission import admit_here, is_safe, start, start_calls
 from stager.scheduler.decision import Decision
+from stager.scheduler.fetching import send_wanted
 from stager.scheduler.holding import may_begin
+from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import peer_for
 from stager.scheduler.sources import denial, must_wait, own_fault
-from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
+from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 
 # A job may be brought so much that copying it takes a quarter of its computing.

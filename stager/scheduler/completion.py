@@ -10,7 +10,8 @@ from stager.scheduler.calls import refuse
 from stager.scheduler.decision import Decision
 from stager.scheduler.events import EngineOutcome
 from stager.scheduler.handlers import withdraw_admitted
-from stager.scheduler.state import NodeEntry, RunEntry, State
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import RunEntry, State
 from stager.scheduler.states import JobState, RunState
 
 NO_SPACE_CODE = "no_space_node"

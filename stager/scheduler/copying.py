@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from stager.scheduler import commands as cmd
 from stager.scheduler.decision import Decision
-from stager.scheduler.state import FileEntry, NodeEntry
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import FileEntry
 
 
 def give_copy(decision: Decision, node: NodeEntry, file: FileEntry, run: str, source: str, purpose: cmd.Purpose, priority: int) -> None:

@@ -13,7 +13,8 @@ from heapq import heappop, heappush
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import count_idle, eviction_key, extra_copies_coming, settle
 from stager.scheduler.decision import Decision
-from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import NEVER, FileEntry, State
 from stager.scheduler.states import CopyState
 from stager.scheduler.stripes import give_up_parts_on
 

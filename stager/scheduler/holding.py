@@ -8,7 +8,8 @@ room on a node may begin one there, however large.
 from __future__ import annotations
 
 from stager.scheduler.accounting import inputs_of
-from stager.scheduler.state import JobEntry, NodeEntry, RunEntry, State
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import JobEntry, RunEntry, State
 
 
 def may_begin(state: State, run: RunEntry, node: NodeEntry, job: JobEntry, beside_bytes: int = 0) -> bool:

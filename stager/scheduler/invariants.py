@@ -7,7 +7,8 @@ from __future__ import annotations
 from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, count_parents, inputs_of, slot_of
 from stager.scheduler.admission import is_idle
 from stager.scheduler.migration import capacities_of
-from stager.scheduler.state import AttemptEntry, FileEntry, NodeEntry, RunEntry, State, TransferEntry
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import AttemptEntry, FileEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
 KEYED = ("nodes", "files", "runs", "transfers", "parts", "striped")

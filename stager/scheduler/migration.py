@@ -17,7 +17,8 @@ from stager.scheduler.accounting import inputs_of
 from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
 from stager.scheduler.eviction import clear, is_current
-from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
 
 PRIORITY = 1

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from stager.planning.space import SpaceProfile, serial_usage
 from stager.planning.staying import stays_from
-from stager.scheduler.state import FileEntry, JobEntry, NodeEntry, RunEntry, State
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import BEGUN, JobState
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from stager.scheduler import events as ev
 from stager.scheduler.accounting import add_copy, add_garbage, drop_garbage, settle
-from stager.scheduler.state import Copy, FileEntry, NodeEntry, State
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import Copy, FileEntry, State
 from stager.scheduler.states import CopyState
 
 

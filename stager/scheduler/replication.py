@@ -10,11 +10,12 @@ from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import extra_copies_coming, footprints_of, has_extra_copy
-from stager.scheduler.admission import LAST_PRIORITY
 from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
+from stager.scheduler.fetching import LAST_PRIORITY
+from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import peer_for
-from stager.scheduler.state import NEVER, FileEntry, NodeEntry, State
+from stager.scheduler.state import NEVER, FileEntry, State
 from stager.scheduler.states import CopyState
 
 # Those needed next; one that has no place now stands in the way of no other, and none is looked at by thousands at every step.

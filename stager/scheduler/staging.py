@@ -8,7 +8,8 @@ from __future__ import annotations
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
 from stager.scheduler.direct_access import staged_directly
-from stager.scheduler.state import JobEntry, NodeEntry, RunEntry, State
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import JobEntry, RunEntry, State
 
 
 def staged_inputs(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> tuple[cmd.StagedInput, ...]:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from stager.planning.transport import STRIPE_BYTES, nodes_to_use, part_bytes
 from stager.scheduler import commands as cmd
 from stager.scheduler.decision import Decision
+from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.sources import FetchPlace
-from stager.scheduler.state import FileEntry, NodeEntry, State, TransferEntry
+from stager.scheduler.state import FileEntry, State, TransferEntry
 
 DEMAND = 1
 

@@ -9,7 +9,8 @@ from heapq import heappop, heappush
 from stager.model.files import Destination, FileKind, OnExists
 from stager.scheduler import commands as cmd
 from stager.scheduler.decision import Decision
-from stager.scheduler.state import FileEntry, NodeEntry, State
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import FileEntry, State
 from stager.scheduler.states import CopyState, RunState
 
 WRITE_BACK = 10

@@ -15,7 +15,8 @@ from stager.planning.plan_json import from_json, to_json
 from stager.scheduler import balance
 from stager.scheduler import commands as cmd
 from stager.scheduler.commands import RunOutcome
-from stager.scheduler.state import NodeEntry, State
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import State
 from stager.sim.faults import Faults, Trouble
 from tests.sim.cases import KINDS, check
 from tests.sim.test_several_nodes import LINKS, Jobs, Stage, workflow

@@ -14,7 +14,8 @@ from stager.planning.plan_json import from_json, to_json
 from stager.scheduler import commands as cmd
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.machine import Machine
-from stager.scheduler.state import NodeEntry, RunEntry, State
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import RunEntry, State
 from stager.scheduler.states import JobState
 from stager.sim.faults import NO_FAULTS
 from stager.sim.sampling import Spread

@@ -17,8 +17,9 @@ from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
+from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import peer_for
-from stager.scheduler.state import Copy, FileEntry, NodeEntry, State, TransferEntry
+from stager.scheduler.state import Copy, FileEntry, State, TransferEntry
 from stager.scheduler.states import CopyState
 from stager.sim.checkers import all_checkers
 from stager.sim.faults import Faults, Trouble

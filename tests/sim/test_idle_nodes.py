@@ -10,7 +10,8 @@ import pytest
 
 from stager.scheduler import admission
 from stager.scheduler.decision import Decision
-from stager.scheduler.state import NodeEntry, State
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import State
 from tests.sim.cases import KINDS, check
 from tests.sim.seeds import parts
 

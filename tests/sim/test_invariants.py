@@ -11,7 +11,8 @@ from stager.scheduler.accounting import move_run
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.machine import Machine
-from stager.scheduler.state import AttemptEntry, FileEntry, JobEntry, NodeEntry, RunEntry, State, TransferEntry
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState, TransferState
 from stager.sim.simulate import simulate
 from tests.sim.test_several_runs import LAB, Stage, external, origin, workflow

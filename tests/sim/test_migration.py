@@ -9,7 +9,8 @@ from stager.scheduler.admission import may_do_with_less
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.machine import Machine
 from stager.scheduler.migration import FAILURES_MAX, places, safe_bytes
-from stager.scheduler.state import NodeEntry, State
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import State
 from stager.scheduler.states import JobState
 from stager.sim.faults import Faults
 from tests.sim.test_replication import Stage

@@ -18,8 +18,9 @@ from stager.scheduler.accounting import pin
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.ledger import Standing, ledger_of
 from stager.scheduler.machine import Machine
+from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.replication import EXTRA_COPIES_MAX
-from stager.scheduler.state import Copy, FileEntry, NodeEntry, State
+from stager.scheduler.state import Copy, FileEntry, State
 from stager.scheduler.states import CopyState
 from stager.sim.checkers import all_checkers
 from stager.sim.faults import NO_FAULTS, Faults, Trouble

@@ -10,8 +10,9 @@ from stager.planning.policy import Limits, Policy
 from stager.scheduler import events as ev
 from stager.scheduler.accounting import add_garbage
 from stager.scheduler.machine import Machine
+from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.reconcile import count_foreign
-from stager.scheduler.state import NodeEntry, State
+from stager.scheduler.state import State
 
 
 @pytest.fixture

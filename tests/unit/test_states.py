@@ -12,7 +12,8 @@ from stager.planning.policy import Limits, Policy
 from stager.scheduler import accounting
 from stager.scheduler.commands import Purpose
 from stager.scheduler.invariants import broken_invariants
-from stager.scheduler.state import Copy, FileEntry, NodeEntry, State, TransferEntry
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import Copy, FileEntry, State, TransferEntry
 from stager.scheduler.states import COPY_TRANSITIONS, RUN_TRANSITIONS, TRANSFER_TRANSITIONS, CopyState, RunState, TransferState
 
 

@@ -1,0 +1,57 @@
+"""The Machine's memory of one I/O node.
+
+May know: nothing but values. One rule: the same as for all of the state: only accounting and the apply modules change it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class NodeEntry:
+    """One I/O node with its compute node. `garbage` are replicas nobody wants that it still holds. present + fetching + promised <=
+    capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free. `sending`: copies
+    under way from it; `idle` are those that may go when there is need of room. `line_bytes`: of what it fetches from origins itself,
+    parts included, as much as is not there yet. `calls_startable`: as `startable`, of engines' jobs, which take no cores.
+
+    `dirty`: something happened to it since it was found idle (`admission.is_idle`), so it has to be worked. A change of a node by which
+    it might go on sets this; only working it takes it back.
+
+    `back_at`: when it, or the scheduler, had last come back.
+    """
+
+    id: str
+    capacity_bytes: int = 0
+    incarnation: str = ""
+    reachable: bool = False
+    can_link: bool = True
+    present_bytes: int = 0  # copies PRESENT or DELETING, garbage, parts that are here
+    fetching_bytes: int = 0  # copies WANTED, FETCHING or CANCELLING, parts that come
+    promised_bytes: int = 0  # reserved by its admitted jobs and its attempts
+    deleting_bytes: int = 0  # copies DELETING, and garbage
+    cancelling_bytes: int = 0  # copies CANCELLING, and parts called off
+    spilling_bytes: int = 0  # of transfers that spill from it
+    idle_bytes: int = 0  # copies that are idle
+    sending: int = 0  # transfers whose source it is
+    cores_used: int = 0  # of its attempts that do not wait for space
+    memory_used_bytes: int = 0  # of the same attempts
+    admitted_waiting: int = 0  # its ADMITTED jobs
+    ready: list[tuple[int, str, str]] = field(default_factory=list)
+    startable: list[tuple[int, str, str]] = field(default_factory=list)
+    calls_startable: list[tuple[int, str, str]] = field(default_factory=list)
+    evictable: list[tuple[int, str, str]] = field(default_factory=list)
+    spillable: list[tuple[int, str, str]] = field(default_factory=list)
+    movable: list[tuple[int, str, str]] = field(default_factory=list)
+    candidates: list[tuple[int, str]] = field(default_factory=list)
+    prefetching: dict[str, None] = field(default_factory=dict)  # files whose copy here is FETCHING without a pin
+    waiting_attempts: dict[str, None] = field(default_factory=dict)  # exactly those that need bytes
+    garbage: dict[tuple[str, str], int] = field(default_factory=dict)
+    can_assemble: bool = False
+    line_bytes: int = 0  # of transfers on its line, and of parts that come
+    dirty: bool = True  # True wherever it is not idle
+    back_at: float = 0.0
+
+    @property
+    def free_bytes(self) -> int:
+        return self.capacity_bytes - self.present_bytes - self.fetching_bytes - self.promised_bytes
