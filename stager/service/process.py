@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import h11
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stager.adapters.tokens import TokenStore
@@ -255,7 +255,7 @@ async def leave(beside: list[Threads], code: int) -> None:
         os._exit(code)
 
 
-def local_server(api: FastAPI) -> Server:
+def local_server(api: Starlette) -> Server:
     return Server(uvicorn.Config(api, ws="none", log_config=None, access_log=False, lifespan="off", timeout_keep_alive=3600))
 
 

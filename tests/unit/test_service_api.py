@@ -6,8 +6,6 @@ import json
 import re
 from typing import Any
 
-from fastapi.routing import APIRoute
-
 from stager.service.api.housekeeping import housekeeping_router
 from stager.service.api.inspect import inspect_router, parts_router, sandbox_router, timelines_router
 from stager.service.api.runs import runs_router
@@ -24,8 +22,7 @@ def served() -> set[tuple[str, str]]:
         timelines_router(nobody, nobody, nobody),
         sandbox_router(nobody, nobody),
     )
-    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
-    return {(method, f"/v1{route.path}".replace("{run}", "RUN")) for route in routes for method in route.methods}
+    return {(method, path.replace("{run}", "RUN")) for router in routers for method, path, _ in router.calls}
 
 
 def documented() -> set[tuple[str, str]]:

@@ -4,39 +4,43 @@ anything.
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
-
 from stager import wire
 from stager.scheduler.events import EngineOutcome, Stage
+from stager.service.api.routing import Asked, Router
 from stager.service.engine_service import EngineService
 
 
-def engines_router(engine_service: EngineService) -> APIRouter:
-    router = APIRouter()
+def engines_router(engine_service: EngineService) -> Router:
+    router = Router()
 
     @router.post("/runs/{run}/calls")
-    async def call(run: str, asked: wire.CallRequest) -> wire.CallView:
-        return await engine_service.call(run, asked.job, asked.call, Stage.PINS if asked.pins else Stage.PATHS)
+    async def call(asked: Asked) -> wire.CallView:
+        wanted = await asked.body_as(wire.CallRequest)
+        return await engine_service.call(asked.run, wanted.job, wanted.call, Stage.PINS if wanted.pins else Stage.PATHS)
 
     @router.post("/runs/{run}/calls/staged")
-    async def staged(run: str, asked: wire.CallRequest) -> wire.CallView:
-        return await engine_service.staged(run, asked.job, asked.call, asked.wait_s)
+    async def staged(asked: Asked) -> wire.CallView:
+        wanted = await asked.body_as(wire.CallRequest)
+        return await engine_service.staged(asked.run, wanted.job, wanted.call, wanted.wait_s)
 
     @router.post("/runs/{run}/calls/finish")
-    async def finish(run: str, asked: wire.CallRequest) -> wire.CallView:
-        return await engine_service.finish(run, asked.job, asked.call, asked.wait_s)
+    async def finish(asked: Asked) -> wire.CallView:
+        wanted = await asked.body_as(wire.CallRequest)
+        return await engine_service.finish(asked.run, wanted.job, wanted.call, wanted.wait_s)
 
     @router.post("/runs/{run}/calls/fail")
-    async def fail(run: str, asked: wire.CallRequest) -> wire.CallView:
-        return await engine_service.fail(run, asked.job, asked.call, asked.message)
+    async def fail(asked: Asked) -> wire.CallView:
+        wanted = await asked.body_as(wire.CallRequest)
+        return await engine_service.fail(asked.run, wanted.job, wanted.call, wanted.message)
 
     @router.post("/runs/{run}/end")
-    async def end(run: str, asked: wire.EndRequest) -> Response:
-        await engine_service.end_run(run, EngineOutcome.SUCCEEDED if asked.succeeded else EngineOutcome.FAILED, asked.message)
-        return Response(b"{}", media_type="application/json")
+    async def end(asked: Asked) -> None:
+        wanted = await asked.body_as(wire.EndRequest)
+        outcome = EngineOutcome.SUCCEEDED if wanted.succeeded else EngineOutcome.FAILED
+        await engine_service.end_run(asked.run, outcome, wanted.message)
 
     @router.get("/runs/{run}/where")
-    async def where(run: str, lfn: str) -> wire.FileWhere:
-        return await engine_service.where(run, lfn)
+    async def where(asked: Asked) -> wire.FileWhere:
+        return await engine_service.where(asked.run, asked.required("lfn"))
 
     return router

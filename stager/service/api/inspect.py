@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import APIRouter, Response
-
 from stager import wire
+from stager.service.api.routing import Asked, Router
 from stager.service.following import WAIT_S_MAX, Following
 from stager.service.job_logs import JobLogs, LogChoice
 from stager.service.journal_queries import JournalQueries
@@ -17,81 +16,87 @@ from stager.service.status import StatusQueries
 from stager.service.timeline import progress_event
 
 
-def inspect_router(queries: RunQueries, statuses: StatusQueries) -> APIRouter:
-    router = APIRouter()
+def inspect_router(queries: RunQueries, statuses: StatusQueries) -> Router:
+    router = Router()
 
     @router.get("/runs/{run}")
-    async def status(run: str) -> wire.RunStatus:
-        return await statuses.status(run)
+    async def status(asked: Asked) -> wire.RunStatus:
+        return await statuses.status(asked.run)
 
     @router.get("/runs/{run}/summary")
-    async def summary(run: str) -> wire.RunSummary:
-        return await queries.summary(run)
+    async def summary(asked: Asked) -> wire.RunSummary:
+        return await queries.summary(asked.run)
 
     @router.get("/runs/{run}/workflow")
-    async def workflow(run: str) -> Response:
-        value = (await queries.definition(run)).workflow
-        return Response(await asyncio.to_thread(wire.encode, value), media_type="application/json")
+    async def workflow(asked: Asked) -> bytes:
+        value = (await queries.definition(asked.run)).workflow
+        return await asyncio.to_thread(wire.encode, value)
 
     @router.get("/runs/{run}/plan")
-    async def plan(run: str) -> Response:
-        value = (await queries.definition(run)).plan
-        return Response(await asyncio.to_thread(wire.encode, value), media_type="application/json")
+    async def plan(asked: Asked) -> bytes:
+        value = (await queries.definition(asked.run)).plan
+        return await asyncio.to_thread(wire.encode, value)
 
     return router
 
 
-def parts_router(queries: RunQueries, jobs: JobQueries) -> APIRouter:
-    router = APIRouter()
+def parts_router(queries: RunQueries, jobs: JobQueries) -> Router:
+    router = Router()
 
     @router.get("/runs/{run}/losses")
-    async def lost(run: str) -> wire.Losses:
-        return await queries.losses(run)
+    async def lost(asked: Asked) -> wire.Losses:
+        return await queries.losses(asked.run)
 
     @router.get("/runs/{run}/ledger")
-    async def ledger(run: str, lfn: str | None = None) -> wire.Ledger:
-        return wire.Ledger(run=run, files=await queries.ledger(run, lfn))
+    async def ledger(asked: Asked) -> wire.Ledger:
+        return wire.Ledger(run=asked.run, files=await queries.ledger(asked.run, asked.text("lfn")))
 
     @router.get("/runs/{run}/jobs")
-    async def jobs_of(run: str, state: str | None = None, job: str | None = None, limit: int = 1000) -> wire.JobList:
-        found, _total = await jobs.views(run, 0, limit, JobChoice(state, job=job))
-        return wire.JobList(run=run, jobs=found)
+    async def jobs_of(asked: Asked) -> wire.JobList:
+        chosen = JobChoice(asked.text("state"), job=asked.text("job"))
+        found, _total = await jobs.views(asked.run, 0, asked.number("limit", 1000), chosen)
+        return wire.JobList(run=asked.run, jobs=found)
 
     return router
 
 
-def timelines_router(printed: JobLogs, journal: JournalQueries, following: Following) -> APIRouter:
-    router = APIRouter()
+def timelines_router(printed: JobLogs, journal: JournalQueries, following: Following) -> Router:
+    router = Router()
 
     @router.get("/runs/{run}/logs")
-    async def logs(
-        run: str, job: str, tail_bytes: int = 65_536, attempt: str = "", stream: str = "", after: int | None = None
-    ) -> wire.JobLogs:
-        chosen = LogChoice(tail_bytes, attempt, stream, max(0, after) if after is not None else None)
-        return await printed.of(run, job, chosen)
+    async def logs(asked: Asked) -> wire.JobLogs:
+        after = asked.number_or_none("after")
+        chosen = LogChoice(
+            asked.number("tail_bytes", 65_536),
+            asked.text("attempt") or "",
+            asked.text("stream") or "",
+            max(0, after) if after is not None else None,
+        )
+        return await printed.of(asked.run, asked.required("job"), chosen)
 
     @router.get("/runs/{run}/explain")
-    async def explain(run: str, lfn: str | None = None, job: str | None = None) -> wire.Explanation:
-        return await journal.explained(run, lfn, job)
+    async def explain(asked: Asked) -> wire.Explanation:
+        return await journal.explained(asked.run, asked.text("lfn"), asked.text("job"))
 
     @router.get("/runs/{run}/history")
-    async def history(run: str) -> wire.RunHistory:
-        return await journal.history(run)
+    async def history(asked: Asked) -> wire.RunHistory:
+        return await journal.history(asked.run)
 
     @router.get("/runs/{run}/events")
-    async def events(run: str, after: int = 0, wait_s: float = 20.0) -> wire.ProgressPage:
-        steps, gap, next_seq = await following.steps_after(run, after, min(max(0.0, wait_s), WAIT_S_MAX))
+    async def events(asked: Asked) -> wire.ProgressPage:
+        wait_s = min(max(0.0, asked.number("wait_s", 20.0)), WAIT_S_MAX)
+        steps, gap, next_seq = await following.steps_after(asked.run, asked.number("after", 0), wait_s)
         return wire.ProgressPage(events=[progress_event(step) for step in steps], next_seq=next_seq, gap=gap)
 
     return router
 
 
-def sandbox_router(sandboxes: Sandboxes, lifetime: Lifetime) -> APIRouter:
-    router = APIRouter()
+def sandbox_router(sandboxes: Sandboxes, lifetime: Lifetime) -> Router:
+    router = Router()
 
     @router.get("/runs/{run}/sandbox")
-    async def sandbox(run: str, job: str) -> wire.Sandbox:
+    async def sandbox(asked: Asked) -> wire.Sandbox:
         await lifetime.ready.wait()
-        return await sandboxes.of(run, job)
+        return await sandboxes.of(asked.run, asked.required("job"))
 
     return router

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from fastapi import APIRouter, Request, Response
-
 from stager import wire
 from stager.model.errors import InvalidInput
 from stager.scheduler import events as ev
+from stager.service.api.routing import Asked, Router
 from stager.service.commands import RunCommands
 from stager.service.following import Following
 from stager.service.lifetime import Lifetime
@@ -21,50 +20,46 @@ from stager.service.run_service import check_whole
 T = TypeVar("T")
 
 
-def runs_router(commands: RunCommands, lists: RunLists, queries: RunQueries, following: Following, lifetime: Lifetime) -> APIRouter:
-    router = APIRouter()
+def runs_router(commands: RunCommands, lists: RunLists, queries: RunQueries, following: Following, lifetime: Lifetime) -> Router:
+    router = Router()
 
     @router.post("/runs")
-    async def submit(request: Request) -> wire.SubmitResponse:
-        body = await request.body()
+    async def submit(asked: Asked) -> wire.SubmitResponse:
+        body = await asked.body()
         wanted = await asyncio.to_thread(understood, body)
         await lifetime.ready.wait()
         return wire.SubmitResponse(run=await commands.submit(wanted))
 
     @router.get("/runs")
-    async def runs(parts: bool = True) -> wire.RunList:
-        return wire.RunList(runs=await lists.whole(in_lines=not parts))
+    async def runs(asked: Asked) -> wire.RunList:
+        return wire.RunList(runs=await lists.whole(in_lines=not asked.flag("parts", default=True)))
 
     @router.get("/runs/{run}/needs")
-    async def needs(run: str) -> wire.RunNeeds:
-        return await queries.needs(run)
+    async def needs(asked: Asked) -> wire.RunNeeds:
+        return await queries.needs(asked.run)
 
     @router.post("/runs/{run}/resume")
-    async def resume(run: str, request: Request) -> wire.Resumed:
-        body = await request.body()
+    async def resume(asked: Asked) -> wire.Resumed:
+        body = await asked.body()
         wanted = await asyncio.to_thread(understood_resume, body)
         await lifetime.ready.wait()
-        return wire.Resumed(notes=await commands.resume(run, wanted))
-
-    async def ended(run: str, event: type) -> Response:
-        await commands.end(run, event)
-        return Response(b"{}", media_type="application/json")
+        return wire.Resumed(notes=await commands.resume(asked.run, wanted))
 
     @router.post("/runs/{run}/drain")
-    async def drain(run: str) -> Response:
-        return await ended(run, ev.RunDrained)
+    async def drain(asked: Asked) -> None:
+        await commands.end(asked.run, ev.RunDrained)
 
     @router.post("/runs/{run}/stop")
-    async def stop(run: str) -> Response:
-        return await ended(run, ev.RunStopped)
+    async def stop(asked: Asked) -> None:
+        await commands.end(asked.run, ev.RunStopped)
 
     @router.post("/runs/{run}/cancel")
-    async def cancel(run: str) -> Response:
-        return await ended(run, ev.RunCancelled)
+    async def cancel(asked: Asked) -> None:
+        await commands.end(asked.run, ev.RunCancelled)
 
     @router.get("/runs/{run}/wait")
-    async def wait(run: str, timeout_s: float = 20.0, lfn: str | None = None) -> wire.WaitResponse:
-        return await following.ended_or(run, lfn, timeout_s)
+    async def wait(asked: Asked) -> wire.WaitResponse:
+        return await following.ended_or(asked.run, asked.text("lfn"), asked.number("timeout_s", 20.0))
 
     return router
 
