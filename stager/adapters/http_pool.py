@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,6 +17,15 @@ import httptools
 READ_BYTES = 65_536
 IDLE_KEPT_MAX = 32
 BODILESS = (204, 304)
+# As in ionode/node/src/lines.rs: dead after so long without a sign of life. A line that is mended sooner is gone on with.
+DEAD_AFTER_S = 30
+LINE_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_AFTER_S * 1000),
+)
 Header = tuple[str, str]
 
 
@@ -169,7 +179,9 @@ class Pool:
         try:
             if isinstance(self.address, Path):
                 return Connection(*await connect_unix(self.address))
-            return Connection(*await asyncio.open_connection(*self.address))
+            reader, writer = await asyncio.open_connection(*self.address)
+            watch(writer)
+            return Connection(reader, writer)
         except OSError as problem:
             raise Lost(f"cannot connect to {self.address}: {problem}") from problem
 
@@ -177,6 +189,13 @@ class Pool:
         self.closed = True
         while self.idle:
             self.idle.pop().close()
+
+
+def watch(writer: asyncio.StreamWriter) -> None:
+    """A line that is cut tells nobody: the system asks whether the other end lives, so that no call waits for ever."""
+    connected = writer.get_extra_info("socket")
+    for level, option, value in LINE_OPTIONS:
+        connected.setsockopt(level, option, value)
 
 
 async def connect_unix(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -20,6 +20,7 @@ pub mod fsck;
 pub mod health;
 pub mod http;
 pub mod in_flight;
+pub mod lines;
 pub mod logging;
 pub mod metrics;
 pub mod node;

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::failure::{at, bad_request};
+use crate::lines;
 use crate::node::Node;
 use crate::wire::S3Place;
 
@@ -85,12 +86,14 @@ impl Checked {
     }
 
     async fn listen(&self) -> std::io::Result<TcpListener> {
-        match TcpListener::bind(self.address).await {
+        let listener = match TcpListener::bind(self.address).await {
             Err(error) if self.any_port && error.kind() == std::io::ErrorKind::AddrInUse => {
-                TcpListener::bind(SocketAddr::new(self.address.ip(), 0)).await
+                TcpListener::bind(SocketAddr::new(self.address.ip(), 0)).await?
             }
-            bound => bound,
-        }
+            bound => bound?,
+        };
+        lines::watch_idle(&listener)?;
+        Ok(listener)
     }
 }
 

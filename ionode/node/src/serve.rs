@@ -31,7 +31,7 @@ use crate::store::recovery::{self, Unopened};
 use crate::store::StoreSettings;
 use crate::transfers::Transfers;
 use crate::wire::{Rendezvous, S3Place, API};
-use crate::{http, logging, scrub, shutdown};
+use crate::{http, lines, logging, scrub, shutdown};
 
 pub const EXIT_LOCKED: i32 = 3;
 const EXIT_FAULT: i32 = 1;
@@ -215,7 +215,7 @@ fn can_link() -> bool {
 async fn serve(node: Arc<Node>, options: &ServeOptions, s3: Option<s3::Checked>) -> Result<(), ApiError> {
     let socket = listen(&options.socket).await?;
     let tcp = match options.tcp {
-        Some(address) => Some(TcpListener::bind(address).await.map_err(at("listening on", Path::new(&address.to_string())))?),
+        Some(address) => Some(listen_tcp(address).await.map_err(at("listening on", Path::new(&address.to_string())))?),
         None => None,
     };
     let tcp_address = tcp.as_ref().and_then(|listener| listener.local_addr().ok()).map(|address| address.to_string());
@@ -283,6 +283,12 @@ async fn listen(path: &Path) -> Result<UnixListener, ApiError> {
     }
     let listener = UnixListener::bind(path).map_err(at("listening on", path))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(at("closing to others", path))?;
+    Ok(listener)
+}
+
+async fn listen_tcp(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await?;
+    lines::watch(&listener)?;
     Ok(listener)
 }
 

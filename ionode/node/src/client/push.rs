@@ -3,10 +3,12 @@
 //! The one rule: the file is hashed before it is sent, so the node can tell what it got from what was meant.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
@@ -17,6 +19,7 @@ use serde::Serialize;
 use stager_core::error::{ApiError, Code};
 use stager_core::ids::check_id;
 use stager_core::replica::ReplicaKey;
+use stager_origins::stalled;
 
 use super::{link, PushOptions};
 use crate::blocking::blocking;
@@ -28,6 +31,8 @@ use crate::wire::{ExpectedPush, Fact, PushRequest, ReplicasWanted, Replication};
 
 /// So often is content sent that is not taken.
 const ATTEMPTS_MAX: u32 = 3;
+/// As long as the node waits for the next byte.
+const STALL: Duration = Duration::from_secs(60);
 
 #[derive(Serialize)]
 pub struct Pushed {
@@ -78,7 +83,7 @@ pub(super) async fn file(link: &Link, path: &Path, key: &ReplicaKey, replicas: O
     let started = Instant::now();
     let transfer_id = format!("push-{}", rand::random::<[u8; 8]>().iter().map(|byte| format!("{byte:02x}")).collect::<String>());
     link.ask_push(&transfer_id, &request).await?;
-    let content = |from_bytes| content(file.clone(), given.clone(), from_bytes, digests.size_bytes);
+    let content = |from_bytes, sent| content(file.clone(), given.clone(), from_bytes..digests.size_bytes, sent);
     let (bytes_moved, replication) = delivered(link, &transfer_id, content).await?;
     Ok(Pushed {
         file_id: key.file_id.clone(),
@@ -92,7 +97,11 @@ pub(super) async fn file(link: &Link, path: &Path, key: &ReplicaKey, replicas: O
 }
 
 /// A node that still waits for the content is sent it again: it would wait for a minute, in vain, and then call the line silent.
-async fn delivered(link: &Link, transfer_id: &str, content: impl Fn(u64) -> Body) -> Result<(u64, Option<Replication>), ApiError> {
+async fn delivered(
+    link: &Link,
+    transfer_id: &str,
+    content: impl Fn(u64, Arc<AtomicU64>) -> Body,
+) -> Result<(u64, Option<Replication>), ApiError> {
     let mut attempts = 0;
     loop {
         let Some(from_bytes) = link.push_from(transfer_id).await?.from_bytes else {
@@ -102,7 +111,12 @@ async fn delivered(link: &Link, transfer_id: &str, content: impl Fn(u64) -> Body
                 None => continue,
             }
         };
-        let Err(error) = link.send_content(transfer_id, content(from_bytes)).await else { return ended(link, transfer_id).await };
+        let sent = Arc::new(AtomicU64::new(from_bytes));
+        let outcome = tokio::select! {
+            outcome = link.send_content(transfer_id, content(from_bytes, sent.clone())) => outcome,
+            () = stalled(&sent, STALL) => Err(link.lost(&format!("it took no byte of the content for {} s", STALL.as_secs()))),
+        };
+        let Err(error) = outcome else { return ended(link, transfer_id).await };
         attempts += 1;
         tracing::warn!(transfer_id, error = %error.message, "the content was not taken");
         if attempts == ATTEMPTS_MAX {
@@ -128,8 +142,11 @@ fn outcome(transfer_id: &str, fact: Fact) -> Result<(u64, Option<Replication>), 
     }
 }
 
-fn content(file: Arc<File>, path: std::path::PathBuf, start: u64, end: u64) -> Body {
-    let blocks = stream::try_unfold(start, move |offset| {
+/// `sent`: up to where it was taken from here.
+fn content(file: Arc<File>, path: std::path::PathBuf, range: Range<u64>, sent: Arc<AtomicU64>) -> Body {
+    let end = range.end;
+    let blocks = stream::try_unfold(range.start, move |offset| {
+        sent.store(offset, Ordering::Relaxed);
         let (file, path) = (file.clone(), path.clone());
         async move {
             if offset >= end {

@@ -22,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::failure::bad_request;
+use crate::lines;
 use crate::wire::{ErrorAnswer, NodeStatus};
 
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -367,6 +368,7 @@ impl Link {
                 Address::Tcp(address) => {
                     let stream = TcpStream::connect(address).await?;
                     stream.set_nodelay(true)?;
+                    lines::watch(&stream)?;
                     Box::new(stream)
                 }
                 Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
