@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -27,6 +28,18 @@ PLAIN = re.compile(r"[A-Za-z0-9_.~-]*", re.ASCII)
 LOST_CODES = frozenset({"connection_lost", "stale_incarnation", "draining"})
 A = TypeVar("A")
 Body = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAddress:
+    """Where other nodes reach a node, and what they show to be let in. `incarnation`: after a restart they are told again."""
+
+    address: str
+    token: str = field(repr=False)
+    incarnation: str
+
+    def body(self) -> Body:
+        return {"address": self.address, "token": self.token}
 
 
 class NodeCaller:
@@ -117,6 +130,9 @@ class IoNode(OriginCalls):
 
     async def set_capacity(self, capacity_bytes: int) -> None:
         await self.call(said.NoAnswer, "PUT", "/v1/capacity", {"capacity_bytes": capacity_bytes})
+
+    async def put_peer(self, node_id: str, peer: PeerAddress) -> None:
+        await self.call(said.NoAnswer, "PUT", f"/v1/peers/{part(node_id)}", peer.body())
 
     async def put_transfer(self, transfer_id: str, body: Body, *, command_id: str) -> said.TransferAnswer:
         return await self.call(said.TransferAnswer, "PUT", f"/v1/transfers/{part(transfer_id)}", body, command_id=command_id)

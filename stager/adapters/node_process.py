@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from stager.adapters.ionode import IoNode
+from stager.adapters.ionode import IoNode, PeerAddress
 from stager.model.errors import STATE_DIR_GONE_CODE, Refused, StagerError, Transient
 from stager.model.ids import digest_of
 
@@ -58,14 +58,30 @@ class Storage:
     trust_network: bool = False
 
     def words(self, listen: str) -> list[str]:
-        words = ["--s3-listen", listen, "--s3-any-port", "--s3-share", str(self.share_bytes), "--s3-credentials", str(self.key_file)]
-        return [*words, "--trust-network"] if self.trust_network else words
+        return ["--s3-listen", listen, "--s3-any-port", "--s3-share", str(self.share_bytes), "--s3-credentials", str(self.key_file)]
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where other nodes are to reach it. `address`: HOST:PORT with an IP address; with port 0, any that is free."""
+
+    address: str
+    trust_network: bool = False
+
+    def fits(self, found: str) -> bool:
+        """Whether a node that has this address is reached as wanted."""
+        host, _, port = self.address.rpartition(":")
+        return found == self.address or (port == "0" and found.rpartition(":")[0] == host)
+
+    def words(self) -> list[str]:
+        return ["--tcp", self.address]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
     """`umask` is the submitter's: finals at a file origin get their rights by it. `scrub` None: as the node's program does by itself.
-    `storage` None: no S3 endpoint is needed, and one that a living node has stays.
+    `storage` None: no S3 endpoint is needed, and one that a living node has stays. `listen` None: no other node needs to reach it, and
+    an address that a living node has stays.
     """
 
     program: str
@@ -76,6 +92,7 @@ class NodeSettings:
     umask: int = 0o022
     scrub: Scrub | None = None
     storage: Storage | None = None
+    listen: Listen | None = None
 
 
 class NodeProcess:
@@ -90,17 +107,21 @@ class NodeProcess:
         self.had_store = False
         # Of the living node, and of the last one while none lives: the next is to have its address.
         self.s3_address, self.s3_share_bytes = "", 0
+        self.tcp_address = ""
 
     @property
     def node_id(self) -> str:
         return self.settings.node_id
 
+    def peer_address(self) -> PeerAddress | None:
+        return PeerAddress(self.tcp_address, self.client.token, self.client.incarnation) if self.tcp_address else None
+
     async def contact(self) -> IoNode:
         """The client, in contact with a living node of the wanted capacity. Adopts, else ends and starts. Raises Refused or Transient."""
         self._reap()
         adopted = await self._adopt()
-        if adopted and not self._stores_as_wanted():
-            log.info("the I/O node %s is started again, since it is to keep objects otherwise than it does", self.node_id)
+        if adopted and not self._is_as_wanted():
+            log.info("the I/O node %s is started again, since it is to keep objects or to listen otherwise than it does", self.node_id)
             await self.stop()
             adopted = False
         if not adopted:
@@ -129,11 +150,13 @@ class NodeProcess:
             return False
         s3 = said.get("s3") or {"address": "", "share_bytes": 0}
         self.s3_address, self.s3_share_bytes = s3["address"], s3["share_bytes"]
+        self.tcp_address = said.get("tcp") or ""
         return True
 
-    def _stores_as_wanted(self) -> bool:
-        wanted = self.settings.storage
-        return wanted is None or (self.s3_address != "" and self.s3_share_bytes == wanted.share_bytes)
+    def _is_as_wanted(self) -> bool:
+        storage, listen = self.settings.storage, self.settings.listen
+        stores = storage is None or (self.s3_address != "" and self.s3_share_bytes == storage.share_bytes)
+        return stores and (listen is None or listen.fits(self.tcp_address))
 
     async def _end_unanswering(self) -> None:
         """Ends a process that holds the store's lock and did not answer: first it is asked, then forced."""
@@ -196,6 +219,10 @@ class NodeProcess:
             command += ["--scrub-bytes-per-s", str(settings.scrub.bytes_per_s), "--scrub-every-s", f"{settings.scrub.every_s:.0f}"]
         if settings.storage is not None:
             command += settings.storage.words(self.s3_address or settings.storage.listen)
+        if settings.listen is not None:
+            command += settings.listen.words()
+        if any(each is not None and each.trust_network for each in (settings.storage, settings.listen)):
+            command.append("--trust-network")
         handle = os.open(settings.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             # A session of its own: Ctrl-C and the end of the scheduler must not reach it, so that a later scheduler can adopt it.

@@ -18,6 +18,7 @@ from stager.model.errors import ErrorClass, Fault, StagerError
 from stager.ports import Put
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.outstanding import Outstanding
+from stager.runtime.peering import PeerTeller
 from stager.runtime.transfer_calls import TransferCalls
 from stager.runtime.wire_events import node_event
 from stager.scheduler import commands as cmd
@@ -47,10 +48,18 @@ class NodeCalls:
     """`lost` is told when the node, not the call, failed."""
 
     def __init__(
-        self, node: str, client: IoNode, put: Put, outstanding: Outstanding, book: CredentialBook, lost: Lost, clock: Clock
+        self,
+        node: str,
+        client: IoNode,
+        put: Put,
+        outstanding: Outstanding,
+        book: CredentialBook,
+        lost: Lost,
+        clock: Clock,
+        peers: PeerTeller,
     ) -> None:
         self.node, self.client, self.put, self.clock = node, client, put, clock
-        self.outstanding, self.book, self.lost = outstanding, book, lost
+        self.outstanding, self.book, self.lost, self.peers = outstanding, book, lost, peers
         self.origins: dict[str, asyncio.Task[None]] = {}
         # The last call of each transfer, replica and place; all of them are in `tasks`.
         self.newest: dict[str, asyncio.Task[None]] = {}
@@ -81,6 +90,7 @@ class NodeCalls:
 
     async def close(self) -> None:
         self.transfer_calls.close()
+        await self.peers.close()
         await self.tasks.close()
 
     def _is_lost(self, problem: StagerError) -> bool:
@@ -133,6 +143,7 @@ class NodeCalls:
             if isinstance(wanted, cmd.CopyReplica):
                 # Not with others: the node answers when the nodes that it sends on to are ready.
                 async with self.slots:
+                    await self.peers.require(wanted.source)
                     body = copy_body(wanted, command.priority)
                     answer = await self.client.put_transfer(command.transfer, body, command_id=command.id)
             else:

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from stager.adapters.ionode import IoNode
+from stager.adapters.ionode import IoNode, PeerAddress
 from stager.model.errors import Fault, Refused, StagerError, Transient
 from stager.ports import Put
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.node_calls import Clock, NodeCalls, ToNode
 from stager.runtime.outstanding import Outstanding
+from stager.runtime.peering import Peering
 from stager.runtime.wire_events import node_event, node_reported
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -32,13 +33,17 @@ RETRY_S, RETRY_S_MAX = 0.05, 2.0
 
 
 class NodeSource(Protocol):
-    """Where a living node comes from: started and restarted here, or found."""
+    """Where a living node comes from: started and restarted here, or found. `peer_address`: of the node that was met last; None: other
+    nodes cannot reach it.
+    """
 
     @property
     def node_id(self) -> str: ...
 
     @property
     def client(self) -> IoNode: ...
+
+    def peer_address(self) -> PeerAddress | None: ...
 
     async def contact(self) -> IoNode: ...
 
@@ -59,10 +64,14 @@ class NodeLink:
         fatal: Callable[[BaseException | None], None],
         refused: Callable[[StagerError], None],
         clock: Clock,
+        peering: Peering,
     ) -> None:
         self.source, self.put, self.outstanding, self.fatal, self.refused = source, put, outstanding, fatal, refused
         self.node, self.client = source.node_id, source.client
-        self.calls = NodeCalls(self.node, self.client, put, outstanding, book, self.call_lost, clock)
+        self.peering = peering
+        self.calls = NodeCalls(
+            self.node, self.client, put, outstanding, book, self.call_lost, clock, peering.teller(self.node, self.client)
+        )
         self.up = self.excluded = False
         self.about: NodeAbout | None = None
         self.problem: Fault | None = None
@@ -134,6 +143,7 @@ class NodeLink:
             self.seen_seq = self.acked_seq = self.durable_seq = 0
         self.calls.origins.clear()
         self.calls.readied.clear()
+        self.peering.met(self.node, self.source.peer_address())
         await self._report()
         while True:
             page = await self.client.poll_events(self.seen_seq, wait_s=POLL_WAIT_S)

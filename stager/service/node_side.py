@@ -14,12 +14,13 @@ from functools import partial
 from stager.adapters.binary import find_ionode
 from stager.adapters.executor_engine import EngineExecutor, Executors
 from stager.adapters.executor_local import LocalExecutor
-from stager.adapters.node_process import NodeProcess, NodeSettings, Scrub, Storage
+from stager.adapters.node_process import Listen, NodeProcess, NodeSettings, Scrub, Storage
 from stager.adapters.storage_keys import KeyIssuer
 from stager.model.errors import InvalidInput, StagerError
 from stager.runtime.attempt_nodes import AttemptNodes
 from stager.runtime.live_world import LiveWorld
 from stager.runtime.node_link import NodeLink, NodeSource
+from stager.runtime.peering import Peering
 from stager.service.continuation import Continuation
 from stager.service.machine_side import MachineSide
 from stager.service.node_view import NodeWatch
@@ -32,6 +33,8 @@ from stager.worker import KeptSandboxes, Worker
 
 log = logging.getLogger(__name__)
 NODE_ID = "node0"
+# Any free port, for nodes on this machine alone: what goes over it is not encrypted.
+PEERS_LISTEN = "127.0.0.1:0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ class NodeSide:
     world: LiveWorld
 
 
-def embedded(settings: Settings, state_dir: StateDir, epoch: int) -> tuple[NodeProcess, Objects | None]:
+def embedded(settings: Settings, state_dir: StateDir, epoch: int, *, has_peers: bool) -> tuple[NodeProcess, Objects | None]:
+    """`has_peers`: other nodes are to reach it."""
     # First: where it is missing, nothing is left behind.
     program = find_ionode(settings.environ)
     wanted = settings.storage
@@ -58,7 +62,8 @@ def embedded(settings: Settings, state_dir: StateDir, epoch: int) -> tuple[NodeP
         storage = Storage(wanted.listen, wanted.size_bytes, issuer.path, wanted.trust_network)
     scrub = Scrub(settings.scrub_bytes_per_s, settings.scrub_every_s)
     places = (state_dir.node_store, state_dir.node_log)
-    process = NodeProcess(NodeSettings(program, NODE_ID, *places, settings.capacity_bytes, settings.umask, scrub, storage), epoch)
+    listen = Listen(PEERS_LISTEN) if has_peers else None
+    process = NodeProcess(NodeSettings(program, NODE_ID, *places, settings.capacity_bytes, settings.umask, scrub, storage, listen), epoch)
     objects = Objects(issuer, process, wanted.url) if wanted is not None and issuer is not None else None
     return process, objects
 
@@ -69,8 +74,9 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     """
     past, inbox, clock, pulse = machine.past, machine.inbox, machine.clock, machine.pulse
     outstanding = past.outstanding
-    process, objects = embedded(settings, state_dir, past.epoch)
+    process, objects = embedded(settings, state_dir, past.epoch, has_peers=bool(beside))
     links: dict[str, NodeLink] = {}
+    peering = Peering()
     port = AttemptNodes(outstanding, links)
     worker = Worker(state_dir.root, port, binary=process.settings.program, inherited={}, epoch=past.epoch)
     kept_sandboxes = KeptSandboxes(state_dir.root, settings.keep_failed_bytes)
@@ -88,7 +94,7 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     for source, refused in refusals:
         if source.node_id in links:
             raise InvalidInput(f"two I/O nodes are named {source.node_id!r}; name each differently", subject=source.node_id)
-        links[source.node_id] = NodeLink(source, inbox.put, outstanding, machine.book, world.fatal, refused, clock)
+        links[source.node_id] = NodeLink(source, inbox.put, outstanding, machine.book, world.fatal, refused, clock, peering)
     view = NodeWatch(links, process.node_id, local, outstanding)
     return NodeSide(process, objects, links, view, executors, continuation, kept_sandboxes, world)
 

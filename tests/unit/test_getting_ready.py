@@ -42,7 +42,8 @@ def calls_of(node: FakeNode, clock: list[float]) -> NodeCalls:
     outstanding = Outstanding()
     outstanding.workflows["r"] = workflow()
     book = CredentialBook(lambda run, origin: {"kind": "sftp"}, lambda run, origin: False)
-    return NodeCalls("node0", node, lambda event, *_: None, outstanding, book, lambda problem: None, lambda: clock[0])  # type: ignore[arg-type]
+    peers: Any = None
+    return NodeCalls("node0", node, lambda event, *_: None, outstanding, book, lambda problem: None, lambda: clock[0], peers)  # type: ignore[arg-type]
 
 
 def test_an_origin_is_named_once_in_a_while_and_again_for_more_files() -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
+from stager.adapters.ionode import PeerAddress
 from stager.model.errors import Refused, StagerError, Transient
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.inbox import Inbox
 from stager.runtime.live_world import LiveWorld
 from stager.runtime.node_link import NodeLink
 from stager.runtime.outstanding import Outstanding
+from stager.runtime.peering import Peering
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.wire.node import EventPage, NodeAbout, NodeState
+from stager.wire.node import EventPage, NodeAbout, NodeState, TransferAnswer
 
 OTHER_RULES = Refused("this node obeys epoch 3 and the call came from epoch 2; another scheduler has taken over", code="stale_epoch")
 STORE_LOCKED = Refused("the store is locked by a process that does not answer", code="store_locked")
@@ -33,10 +35,27 @@ class ScriptedNode:
         self.polled: asyncio.Queue[StagerError] = asyncio.Queue()
         self.deleting: StagerError | None = None
         self.deleted: list[str] = []
+        self.address = f"{node_id}:1"
+        # (its own incarnation, peer, the peer's address and incarnation) that it was told, and that with each copy that it was asked for.
+        self.peers: list[tuple[str, str, str, str]] = []
+        self.copies: list[tuple[str, list[Any]]] = []
+        self.telling: StagerError | None = None
 
     @property
     def client(self) -> Any:
         return self
+
+    def peer_address(self) -> PeerAddress | None:
+        return PeerAddress(self.address, f"token of {self.node_id}", self.incarnation) if self.address else None
+
+    async def put_peer(self, node_id: str, peer: PeerAddress) -> None:
+        if self.telling is not None:
+            raise self.telling
+        self.peers.append((self.incarnation, node_id, peer.address, peer.incarnation))
+
+    async def put_transfer(self, transfer_id: str, body: Any, *, command_id: str) -> TransferAnswer:
+        self.copies.append((transfer_id, list(self.peers)))
+        return TransferAnswer(state="queued")
 
     async def contact(self) -> Any:
         self.contacts += 1
@@ -67,14 +86,16 @@ class Bed:
     def __init__(self, *nodes: ScriptedNode) -> None:
         self.told: list[ev.Event] = []
         self.refused: list[tuple[str, str]] = []
-        outstanding = Outstanding()
+        self.outstanding = outstanding = Outstanding()
         book = CredentialBook(lambda run, origin: {}, lambda run, origin: False)
         journal: Any = None
         attempts: Any = None
         self.world = LiveWorld(journal, Inbox(lambda: 1.0), outstanding, asyncio.get_running_loop(), lambda events: None)
+        peering = Peering()
+        sources: Sequence[Any] = nodes
         self.links = [
-            NodeLink(node, self.put, outstanding, book, self.world.fatal, self.left_out(node.node_id), lambda: 1.0)  # type: ignore[arg-type]
-            for node in nodes
+            NodeLink(node, self.put, outstanding, book, self.world.fatal, self.left_out(node.node_id), lambda: 1.0, peering)
+            for node in sources
         ]
         self.world.open(self.links, attempts)
 
@@ -189,6 +210,53 @@ def test_a_defect_of_one_link_ends_the_world() -> None:
         defect: Any = ValueError("a defect")
         broken.polled.put_nowait(defect)
         await bed.until(lambda: bed.world.failure is defect)
+        await bed.world.close()
+
+    play(main)
+
+
+def copy(number: int, node: str, source: str) -> cmd.CopyReplica:
+    where: dict[str, Any] = {"node": node, "source": source, "source_generation": "g"}
+    what: dict[str, Any] = {"id": f"c{number}", "transfer": f"t{number}", "file": "f", "lfn": "f", "run": "r", "size_bytes": 1}
+    return cmd.CopyReplica(at=0.0, cause="e", purpose=cmd.Purpose.DEMAND, priority=1, **what, **where)
+
+
+def test_each_node_is_told_of_all_others_and_again_in_each_incarnation() -> None:
+    """Of those that it can reach: a node without an address is told of others, and nobody is told of it."""
+
+    async def main() -> None:
+        one, other, mute = ScriptedNode("io0"), ScriptedNode("io1"), ScriptedNode("io2")
+        mute.address = ""
+        bed = Bed(one, other, mute)
+        await bed.until(lambda: all(link.up for link in bed.links) and len(mute.peers) == 2)
+        assert one.peers == [("i1", "io1", "io1:1", "i1")] and other.peers == [("i1", "io0", "io0:1", "i1")]
+        assert {peer for _, peer, _, _ in mute.peers} == {"io0", "io1"}
+        other.address = "io1:2"
+        other.polled.put_nowait(OTHER_INCARNATION)
+        await bed.until(lambda: len(one.peers) == 2 and len(other.peers) == 2 and len(mute.peers) == 3)
+        assert one.peers[-1] == ("i1", "io1", "io1:2", "i2") and other.peers[-1] == ("i2", "io0", "io0:1", "i1")
+        assert mute.peers[-1] == ("i1", "io1", "io1:2", "i2")
+        await bed.world.close()
+
+    play(main)
+
+
+def test_a_copy_is_asked_for_when_the_node_knows_the_source() -> None:
+    """Where it could not be told before, it is told then. What it cannot be told is no copy, and no reason to call the node lost."""
+
+    async def main() -> None:
+        one, other = ScriptedNode("io0"), ScriptedNode("io1")
+        one.telling = Transient("a server error", code="io_error")
+        bed = Bed(one, other)
+        await bed.until(lambda: all(link.up for link in bed.links))
+        refused, works = copy(1, "io0", "io1"), copy(2, "io0", "io1")
+        bed.world._carry_out([], [refused], [])
+        await bed.until(lambda: "TransferFailed" in bed.seen("io0"))
+        assert not one.copies and bed.links[0].up
+        one.telling = None
+        bed.world._carry_out([], [works], [])
+        await bed.until(lambda: len(one.copies) == 1)
+        assert one.copies == [("t2", [("i1", "io1", "io1:1", "i1")])]
         await bed.world.close()
 
     play(main)

@@ -35,6 +35,7 @@ from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 
 LIMITS = Limits(cores=2)
+NOBODY: Any = None
 FILES = {
     "raw": File("raw", sources=(Source(Location("lab", "raw"), 10, "m=1;s=10"),), size_bytes=10),
     "mid": File("mid", size_bytes=10),
@@ -251,7 +252,7 @@ def test_a_spill_is_erased_at_the_origin_of_its_run_in_an_older_journal_too(run:
     outstanding.gave([erase(run)])
     [command] = outstanding.erases.values()
     book = CredentialBook(lambda run, origin: {"kind": "file", "url": origin.url}, lambda run, origin: False)
-    calls = NodeCalls("node0", asked, lambda event, *_: told.append(event), outstanding, book, lambda problem: None, lambda: 0.0)  # type: ignore[arg-type]
+    calls = NodeCalls("node0", asked, lambda event, *_: told.append(event), outstanding, book, lambda problem: None, lambda: 0.0, NOBODY)  # type: ignore[arg-type]
     asyncio.run(calls.erase_spill(command))
     assert asked.erased == [("file:///b", ".stager-spill/b-1/p1")]
     outstanding.saw(told)
@@ -269,7 +270,7 @@ def test_what_no_node_can_do_is_answered_at_once_so_that_the_file_is_fetched_who
     outstanding.gave([assemble])
     assert outstanding.twin().transfers == {"t1": assemble}
     book = CredentialBook(lambda run, origin: {}, lambda run, origin: False)
-    calls = NodeCalls("node0", Asked(), lambda event, *_: told.append(event), outstanding, book, lambda problem: None, lambda: 0.0)  # type: ignore[arg-type]
+    calls = NodeCalls("node0", Asked(), lambda event, *_: told.append(event), outstanding, book, lambda problem: None, lambda: 0.0, NOBODY)  # type: ignore[arg-type]
     asyncio.run(calls.put_transfer(assemble))
     assert [(event.transfer, event.fault.code) for event in told] == [("t1", "unsupported")]
     outstanding.saw(told)
