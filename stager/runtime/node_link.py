@@ -80,6 +80,8 @@ class NodeLink:
         self.acking: asyncio.Task[None] | None = None
         self.tasks = Tasks()
         self.closing = self.asked_again = False
+        # It has answered, or a first contact with it has failed.
+        self.tried = asyncio.Event()
 
     async def run(self) -> None:
         """Contact, report, stream; over again whenever the node is lost. Ends by `close`, or when the node excludes itself."""
@@ -115,6 +117,7 @@ class NodeLink:
         if self.problem is None or self.problem.message != fault.message:
             log.warning("node %s: %s", self.node, fault.message)
         self.problem = fault
+        self.tried.set()
         if self.up:
             self.up = False
             self.put(ev.NodeLost(at=0.0, node=self.node))
@@ -209,6 +212,7 @@ class NodeLink:
             self.put(ev.NodeLost(at=0.0, node=self.node))
             return
         self.up = True
+        self.tried.set()
         unanswered: list[cmd.CancelTransfer | cmd.EraseSpill] = [*self.outstanding.cancels.values(), *self.outstanding.erases.values()]
         for command in unanswered:
             if command.node == self.node:

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from stager import __version__
+from stager.adapters.node_remote import NodeRemote
 from stager.model.tenants import Tenants
-from stager.planning.policy import Limits, Policy
+from stager.planning.policy import Policy
 from stager.runtime.clock import SteadyClock
 from stager.runtime.node_link import NodeSource
 from stager.scheduler import events as ev
 from stager.service.driving import Driving
 from stager.service.lifetime import Lifetime
+from stager.service.live_nodes import limits_of
 from stager.service.machine_side import MachineSide, machine_side
 from stager.service.measuring import Measuring
 from stager.service.node_side import NodeSide, node_side
@@ -69,10 +71,6 @@ class Scheduler:
         log.info("the scheduler of %s has ended (pid %d)", self.state_dir.root, os.getpid())
 
 
-def limits_of(settings: Settings) -> Limits:
-    return Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
-
-
 def opened(
     settings: Settings,
     stores: Stores,
@@ -83,14 +81,17 @@ def opened(
     is_service: bool,
     beside: Sequence[NodeSource] = (),
 ) -> Scheduler:
-    """Makes contact with the embedded node and those `beside` it, and goes on with what was under way."""
+    """Makes contact with the embedded node, with those that the settings name and those `beside` them, and goes on with what was under
+    way.
+    """
     state_dir, tasks = StateDir(settings.state_dir), Tasks()
     tenancy = Tenancy(settings.tenants_file or state_dir.tenants, settings.state_dir, settings.environ, read_tenants)
     machine = machine_side(stores, past, clock, lifetime, tenancy)
     run_service = RunService(machine.runs, stores.records, machine.book, machine.inbox.put, tenancy.of_runs)
     summaries = Summaries(machine.runs, stores.records, past.counters)
     summaries.settle()
-    node = node_side(settings, state_dir, machine, tasks, beside)
+    named = [NodeRemote(place, past.epoch) for place in settings.nodes]
+    node = node_side(settings, state_dir, machine, tasks, [*named, *beside])
     heard = (Measuring(stores.profiles, past.machine).saw, run_service.saw, summaries.saw)
     driving = Driving(past.past, node.world, stores.journal, heard, lifetime, machine.pulse)
     services = composed(machine, node, state_dir, run_service, driving.keep_at_end, tasks, is_service=is_service)

@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--scrub-bytes-per-s", type=int, help="how fast the I/O node verifies what it holds; 0: not at all")
     parser.add_argument("--scrub-every-s", type=float, help="the least time between two readings of one replica")
     parser.add_argument("--keep-failed-bytes", type=int, help="how much of the sandboxes of jobs that failed is kept; 0: nothing")
+    parser.add_argument("--node", action="append", metavar="ID=ADDRESS@TOKEN_FILE", help="an I/O node besides the embedded one")
     parser.add_argument(WHEN_TOLD, action="store_true", help="wait until the command that started this says that it needs a scheduler")
     return parser
 
@@ -62,4 +63,5 @@ def settings_of(given: argparse.Namespace) -> Settings:
         scrub_bytes_per_s=given.scrub_bytes_per_s,
         scrub_every_s=given.scrub_every_s,
         keep_failed_bytes=given.keep_failed_bytes,
+        nodes=given.node,
     )

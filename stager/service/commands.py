@@ -15,6 +15,7 @@ from stager.model.errors import Refused
 from stager.scheduler import events as ev
 from stager.service.inquiry import Inquiry
 from stager.service.lifetime import Lifetime
+from stager.service.node_view import NodeWatch
 from stager.service.run_service import OWNER, RunService, Sender
 
 T = TypeVar("T")
@@ -49,11 +50,12 @@ class Commits:
 class RunCommands:
     """The commands of the run service, on the event loop's thread."""
 
-    def __init__(self, inquiry: Inquiry, commits: Commits, run_service: RunService, clock: Callable[[], float]) -> None:
-        self.inquiry, self.commits, self.run_service, self.clock = inquiry, commits, run_service, clock
+    def __init__(self, inquiry: Inquiry, commits: Commits, run_service: RunService, clock: Callable[[], float], nodes: NodeWatch) -> None:
+        self.inquiry, self.commits, self.run_service, self.clock, self.nodes = inquiry, commits, run_service, clock, nodes
 
     async def submit(self, request: wire.SubmitRequest, sender: Sender = OWNER) -> str:
-        """The run's id."""
+        """The run's id. What its plan places on a node that was not asked yet is not placed elsewhere before that was tried."""
+        await self.nodes.tried()
         return await self.commits.taken(lambda told: self.run_service.submit(request, self.clock(), told, sender))
 
     async def taken_before(self, key: str, sender: Sender) -> RunRecord | None:

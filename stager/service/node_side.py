@@ -14,6 +14,7 @@ from functools import partial
 from stager.adapters.binary import find_ionode
 from stager.adapters.executor_engine import EngineExecutor, Executors
 from stager.adapters.executor_local import LocalExecutor
+from stager.adapters.node_place import EMBEDDED_NODE
 from stager.adapters.node_process import Listen, NodeProcess, NodeSettings, Scrub, Storage
 from stager.adapters.storage_keys import KeyIssuer
 from stager.model.errors import InvalidInput, StagerError
@@ -32,7 +33,7 @@ from stager.tasks import Tasks
 from stager.worker import KeptSandboxes, Worker
 
 log = logging.getLogger(__name__)
-NODE_ID = "node0"
+NODE_ID = EMBEDDED_NODE
 # Any free port, for nodes on this machine alone: what goes over it is not encrypted.
 PEERS_LISTEN = "127.0.0.1:0"
 

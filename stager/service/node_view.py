@@ -33,6 +33,13 @@ class NodeWatch:
     def any_reachable(self) -> bool:
         return any(link.up for link in self.links.values())
 
+    async def tried(self) -> None:
+        """Each node was met, or cannot be now. Not for longer than the deadline."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DEADLINE_S):
+                for link in self.links.values():
+                    await link.tried.wait()
+
     async def telemetry(self) -> dict[str, NodeTransfer]:
         """Transfers as the nodes see them, without those of a node that cannot be asked now."""
         if not self.outstanding.transfers:

@@ -17,15 +17,16 @@ from stager.best_plan import best_plan
 from stager.model.cluster import Cluster, ComputeNodes, IoNodes, WanLink
 from stager.model.errors import Denied, Fault, InvalidInput, Refused, error_from, is_permanent
 from stager.model.profile import Profiles
-from stager.model.topology import Topology, embedded
+from stager.model.topology import Topology
 from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Plan
-from stager.planning.policy import Limits, Policy
+from stager.planning.policy import Policy
 from stager.ports import OriginAccess
 from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat
 from stager.service.destinations import require_free
+from stager.service.live_nodes import limits_of, topology_here
 from stager.service.profiles import load_links, load_overhead, load_profiles
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
@@ -102,9 +103,9 @@ def writable(origin: Origin) -> Origin:
 
 
 def topology_of(settings: Settings, workflow: Workflow) -> Topology:
-    """Embedded, with what earlier runs measured of attempts and of the links to the workflow's origins."""
+    """The nodes that are here now, with what earlier runs measured of attempts and of the links to the workflow's origins."""
     overhead, links = load_overhead(settings), load_links(settings, workflow)
-    here = embedded(settings.capacity_bytes, cores=settings.cores, memory_bytes=settings.memory_bytes, links=links)
+    here = topology_here(settings, links)
     here = here.with_overhead(overhead.seconds, overhead.measured, overhead.file_s, overhead.file_measured)
     return here.with_disks(overhead.disk_bytes_per_s)
 
@@ -132,7 +133,7 @@ def plan_of(
     topology: Topology | None = None,
 ) -> Plan:
     require_spill(workflow, spill)
-    limits = Limits(cores=settings.cores, memory_bytes=settings.memory_bytes)
+    limits = limits_of(settings)
     topology = topology or topology_of(settings, workflow)
     return best_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles, with_range=True)
 

@@ -29,8 +29,9 @@ from stager.model.errors import Refused, Transient
 from stager.runtime.clock import SteadyClock
 from stager.service.api import make_api
 from stager.service.api.activity import Activity
-from stager.service.app import Scheduler, limits_of, opened
+from stager.service.app import Scheduler, opened
 from stager.service.lifetime import Lifetime
+from stager.service.live_nodes import limits_of
 from stager.service.replaying import replayed
 from stager.service.settings import RestSettings, Settings
 from stager.service.shutdown import Shutdown

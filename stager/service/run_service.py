@@ -25,6 +25,7 @@ from stager.scheduler.commands import Command, RunOutcome
 from stager.scheduler.state import RunEntry
 from stager.scheduler.states import RunState
 from stager.service.known_runs import KnownRuns
+from stager.service.placing import placed_here
 
 NAME_LENGTH_MAX = 40
 CONFLICTS_SHOWN = 5
@@ -62,7 +63,7 @@ class RunService:
         if earlier is not None and self._is_taken(earlier):
             on_durable()
             return earlier.run
-        workflow, plan = request.workflow, request.plan
+        workflow, plan = request.workflow, placed_here(request.plan, self.runs.state.nodes)
         self._check_space(workflow, plan, SUBMIT_ADVICE)
         self._check_destinations(workflow, tenant=sender.tenant)
         if earlier is None:

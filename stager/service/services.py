@@ -94,7 +94,7 @@ def run_services(machine: MachineSide, node: NodeSide, state_dir: StateDir, run_
     commits = Commits(inquiry, lifetime)
     calls, staged_calls = CallStates(runs, clock), StagedCalls(past.outstanding, node.executors.engine.called)
     return RunServices(
-        RunCommands(inquiry, commits, run_service, clock),
+        RunCommands(inquiry, commits, run_service, clock, node.view),
         RunLists(inquiry, runs, stores.records, run_service, clock),
         RunQueries(inquiry, runs, stores.records),
         JobQueries(inquiry, runs, past.counters, node.kept_sandboxes.kept, clock),

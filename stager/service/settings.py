@@ -1,6 +1,7 @@
 """Settings: command line, then environment, then the configuration file, then defaults.
 
-May know: the model. One rule: the only reader of the environment and of the configuration file; everything else is given values.
+May know: the model, how nodes are named. One rule: the only reader of the environment and of the configuration file; everything else is
+given values.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from stager.adapters.node_place import NodePlace, node_places
 from stager.model.errors import InvalidInput, Refused
 from stager.model.units import parse_duration_s, parse_size_bytes
 
@@ -22,7 +24,7 @@ IDLE_EXIT_S = 5.0
 SCRUB_BYTES_PER_S = 16 * 2**20
 SCRUB_EVERY_S = 7 * 86_400.0
 KEEP_FAILED_BYTES = 5_000_000_000
-CONFIG_KEYS = frozenset({"state_dir", "capacity", "cores", "memory", "idle_exit", "scrub_rate", "scrub_every", "keep_failed"})
+CONFIG_KEYS = frozenset({"state_dir", "capacity", "cores", "memory", "idle_exit", "scrub_rate", "scrub_every", "keep_failed", "nodes"})
 
 
 STORAGE_LISTEN = "127.0.0.1:7434"
@@ -44,6 +46,7 @@ class Settings:
     """Of one scheduler. `memory_bytes` None: jobs' memory is not watched. `capacity_given` False: it is what is free on the disk
     just now. `scrub_bytes_per_s` 0: the I/O node does not scrub. `tenants_file` None: tenants.toml of the state directory.
     `storage` None: no objects are kept. `keep_failed_bytes` 0: no sandbox of a job that failed is.
+    `nodes`: I/O nodes besides the embedded one, which somebody else started on this machine.
     """
 
     state_dir: Path
@@ -59,12 +62,14 @@ class Settings:
     tenants_file: Path | None = None
     storage: StorageSettings | None = None
     keep_failed_bytes: int = KEEP_FAILED_BYTES
+    nodes: tuple[NodePlace, ...] = ()
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
         words = ["--capacity", str(self.capacity_bytes), "--cores", str(self.cores), "--idle-exit-s", f"{self.idle_exit_s:g}"]
         words += ["--scrub-bytes-per-s", str(self.scrub_bytes_per_s), "--scrub-every-s", f"{self.scrub_every_s:.0f}"]
         words += ["--keep-failed-bytes", str(self.keep_failed_bytes)]
+        words += [word for place in self.nodes for word in ("--node", str(place))]
         return [*words, "--memory", str(self.memory_bytes)] if self.memory_bytes is not None else words
 
 
@@ -156,6 +161,7 @@ def read_settings(
     scrub_bytes_per_s: int | None = None,
     scrub_every_s: float | None = None,
     keep_failed_bytes: int | None = None,
+    nodes: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """A value that is given wins. Raises InvalidInput that names the variable or the key."""
@@ -194,7 +200,25 @@ def read_settings(
         scrub_bytes_per_s=SCRUB_BYTES_PER_S if scrub_bytes_per_s is None else scrub_bytes_per_s,
         scrub_every_s=SCRUB_EVERY_S if scrub_every_s is None else scrub_every_s,
         keep_failed_bytes=KEEP_FAILED_BYTES if keep_failed_bytes is None else keep_failed_bytes,
+        nodes=nodes_of(nodes, env, config),
     )
+
+
+def nodes_of(given: Sequence[str] | None, env: Mapping[str, str], config: Mapping[str, Any]) -> tuple[NodePlace, ...]:
+    """ID=ADDRESS@TOKEN_FILE of each, from the command line or STAGER_NODES, else the table of the configuration file."""
+    table = config.get("nodes", {})
+    if not isinstance(table, dict):
+        example = "node1 = '127.0.0.1:7411@/srv/node1/token'"
+        raise InvalidInput(f"nodes is no table; write [nodes] and below it a line for each, as in {example}", subject="nodes")
+    words = given or env.get("STAGER_NODES", "").split()
+    pairs = [word.partition("=")[::2] for word in words] if words else [(name, str(text)) for name, text in table.items()]
+    named = {}
+    for node_id, text in pairs:
+        address, _, token_file = text.partition("@")
+        if node_id in named:
+            raise InvalidInput(f"two I/O nodes are named {node_id!r}; name each differently", subject="nodes")
+        named[node_id] = (address, path_of(token_file, env) or Path())
+    return node_places(named)
 
 
 def state_dir_of(state_dir: Path | None, environ: Mapping[str, str] | None = None) -> Path:

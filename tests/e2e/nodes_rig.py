@@ -15,7 +15,8 @@ from msgspec import structs
 
 from stager import wire
 from stager.adapters.journal_sqlite import SqliteJournal
-from stager.adapters.node_remote import NodePlace, NodeRemote
+from stager.adapters.node_place import NodePlace
+from stager.adapters.node_remote import NodeRemote
 from stager.model.topology import Node, Topology
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import make_plan
@@ -26,8 +27,9 @@ from stager.runtime.clock import SteadyClock
 from stager.runtime.node_link import NodeSource
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.service.app import Scheduler, limits_of, opened
+from stager.service.app import Scheduler, opened
 from stager.service.lifetime import Lifetime
+from stager.service.live_nodes import limits_of
 from stager.service.replaying import replayed
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
@@ -74,7 +76,7 @@ class Composed:
         await self.scheduler.services.shutdown.in_order(now=True)
         await self.scheduler.close(stop_node=stop_node)
 
-    async def submit(self, workflow: Workflow, change: Callable[[Plan], Plan] = lambda plan: plan, **on: str) -> str:
+    async def submit(self, workflow: Workflow, change: Callable[[Plan], Plan] = lambda plan: plan, /, **on: str) -> str:
         """`on`: the node of each job that is not on the embedded one."""
         topology = Topology(tuple(Node(name, CAPACITY_BYTES, 2) for name in ("node0", "node1")), ())
         plan = make_plan(workflow, topology, limits=LIMITS)

@@ -103,6 +103,7 @@ def test_a_push_over_a_line_that_goes_dead_ends_on_both_sides(net: Network, node
 def test_a_push_over_a_line_that_is_mended_in_time_goes_on(net: Network, node: IoNode, client: Host) -> None:
     assert isinstance(node.where, Host)
     push = pushing(client, node)
+    assert node.get("/v1/state")["replicas"] == [], "what is under way counts for nobody"
     with net.parted(client, node.where):
         with pytest.raises(subprocess.TimeoutExpired):
             push.communicate(timeout=5)

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stager.model.errors import Denied, InvalidInput
+from stager.adapters.node_place import NodePlace
+from stager.model.errors import Denied, InvalidInput, Refused
+from stager.planning.policy import Limits
+from stager.service.live_nodes import limits_of
 from stager.service.settings import read_settings
 from stager.service.state_dir import LockHeld, StateDir, file_system_of
 
@@ -74,6 +77,48 @@ def test_the_scheduler_is_started_with_what_was_decided() -> None:
     ).scheduler_arguments()
     kept = ["--scrub-bytes-per-s", "0", "--scrub-every-s", "60", "--keep-failed-bytes", "9"]
     assert words == ["--capacity", "5", "--cores", "2", "--idle-exit-s", "1.5", *kept, "--memory", "7"]
+
+
+NODE = "n1=127.0.0.1:7411@/t/one"
+
+
+def test_nodes_are_named_on_the_command_line_or_by_a_variable_or_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / ".config" / "stager").mkdir(parents=True)
+    (tmp_path / ".config" / "stager" / "config.toml").write_text('[nodes]\nn3 = "[::1]:3@~/t"\nn2 = "127.0.0.1:2@/t"\n')
+    environ = {"HOME": str(tmp_path)}
+    from_file = read_settings(environ=environ)
+    assert [str(place) for place in from_file.nodes] == ["n2=127.0.0.1:2@/t", f"n3=[::1]:3@{tmp_path}/t"]
+    assert from_file.nodes[1].host_and_port == ("::1", 3)
+    by_variable = read_settings(environ={**environ, "STAGER_NODES": f"{NODE}  n4=127.0.0.1:4@/u"})
+    assert [place.node_id for place in by_variable.nodes] == ["n1", "n4"]
+    given = read_settings(nodes=[NODE], environ={**environ, "STAGER_NODES": "n4=127.0.0.1:4@/u"})
+    assert given.nodes == (NodePlace("n1", "127.0.0.1:7411", Path("/t/one")),)
+    assert given.scheduler_arguments()[-2:] == ["--node", NODE] and not read_settings(environ={"HOME": "/none"}).nodes
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("n1", "says not where the node n1 is"),
+        ("n1=127.0.0.1:0@/t", "says not where"),
+        ("n1=127.0.0.1:1@t", "says not where"),
+        ("n1=here:1@/t", "no IP address"),
+        ("node0=127.0.0.1:1@/t", "starts itself"),
+        ("n/1=127.0.0.1:1@/t", "no name of an I/O node"),
+        (f"{NODE} {NODE}", "two I/O nodes are named 'n1'"),
+        ("n1=10.0.0.1:1@/t", "on another machine"),
+    ],
+)
+def test_a_node_that_cannot_be_used_is_refused_by_name(text: str, said: str) -> None:
+    with pytest.raises((InvalidInput, Refused), match=said):
+        read_settings(environ={"STAGER_NODES": text})
+
+
+def test_cores_and_memory_are_divided_among_the_nodes_since_all_jobs_run_here() -> None:
+    both = read_settings(cores=5, memory_bytes=10, nodes=[NODE], environ={})
+    assert limits_of(both) == Limits(cores=2, memory_bytes=5)
+    assert limits_of(read_settings(cores=1, nodes=[NODE], environ={})) == Limits(cores=1)
+    assert limits_of(read_settings(cores=5, environ={})) == Limits(cores=5)
 
 
 def hold(root: str, ready: object, go: object) -> None:
