@@ -7,7 +7,7 @@ One rule: what it opened is closed by the test, and the nodes are those of the `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -109,25 +109,38 @@ class Composed:
         await self.until(up)
 
     def batches(self) -> list[Batch]:
-        """Of the journal, so far."""
-        journal = SqliteJournal(self.state_dir.journal, "test")
-        try:
-            return list(journal.read_beside())
-        finally:
-            journal.close()
+        return batches_of(self.state_dir)
 
     def given(self, kind: type[C]) -> list[C]:
-        return [command for batch in self.batches() for command in batch.commands if isinstance(command, kind)]
+        return given_in(self.batches(), kind)
 
     def places(self) -> dict[str, str]:
         """The node of each job's last attempt, from the journal."""
         return {command.job: command.node for command in self.given(cmd.StartAttempt)}
 
     def wan_bytes(self) -> int:
-        """What came from origins, from all that nodes told of transfers."""
-        fetches = {command.transfer for command in self.given(cmd.Fetch)}
-        told = (event for batch in self.batches() for event in batch.events if isinstance(event, ev.TransferDone))
-        return sum(event.bytes_moved for event in told if event.transfer in fetches)
+        return wan_bytes_of(self.batches())
+
+
+def batches_of(state_dir: StateDir) -> list[Batch]:
+    """Of the journal, so far; its scheduler may live."""
+    journal = SqliteJournal(state_dir.journal, "test")
+    try:
+        return list(journal.read_beside())
+    finally:
+        journal.close()
+
+
+def given_in(batches: Iterable[Batch], kind: type[C]) -> list[C]:
+    """The commands of this kind."""
+    return [command for batch in batches for command in batch.commands if isinstance(command, kind)]
+
+
+def wan_bytes_of(batches: Sequence[Batch]) -> int:
+    """What came from origins, from all that nodes told of transfers."""
+    fetches = {command.transfer for command in given_in(batches, cmd.Fetch)}
+    told = (event for batch in batches for event in batch.events if isinstance(event, ev.TransferDone))
+    return sum(event.bytes_moved for event in told if event.transfer in fetches)
 
 
 def one_job(rig: Rig, name: str) -> Workflow:

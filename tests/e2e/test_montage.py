@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +13,10 @@ import numpy as np
 import pytest
 
 from stager.readers.native import read
+from stager.scheduler import commands as cmd
+from stager.service.state_dir import StateDir
+from tests.e2e.nodes_rig import batches_of, given_in, on_loopback, wan_bytes_of
+from tests.testbed.ionode import IoNode
 from tests.testbed.places import PROJECT
 from tests.testbed.serial_run import run_serially
 from tests.testbed.stager import Stager
@@ -162,3 +166,23 @@ def test_stager_makes_the_same_bytes(stager: Stager, workflow_file: Path, finals
     assert "76 of 76 done, 0 failed, 76 attempts" in done.stdout
     assert "4 of 4 finals" in done.stdout
     assert {path.name: path.read_bytes() for path in mosaic.iterdir()} == {path.name: path.read_bytes() for path in finals.iterdir()}
+
+
+@pytest.mark.slow
+def test_stager_makes_the_same_bytes_on_two_nodes(stager: Stager, ionode: Callable[..., IoNode], workflow_file: Path, finals: Path) -> None:
+    """What jobs beside both read crosses the wide-area network once, and goes from node to node."""
+    mosaic = workflow_file.parent / "survey" / "mosaic"
+    shutil.rmtree(mosaic, ignore_errors=True)
+    node = ionode(node_id="node1", options=on_loopback())
+    stager.env = {**stager.env, "STAGER_CORES": "4", "STAGER_NODES": f"node1={node.address}@{node.token_file}"}
+    plan = stager.json("plan", workflow_file)
+    assert {job["node"] for job in plan["jobs"]} == {"node0", "node1"}
+    done = stager.run("submit", workflow_file, deadline_s=500)
+    assert "76 of 76 done, 0 failed, 76 attempts" in done.stdout
+    assert "4 of 4 finals" in done.stdout
+    assert {path.name: path.read_bytes() for path in mosaic.iterdir()} == {path.name: path.read_bytes() for path in finals.iterdir()}
+    batches = batches_of(StateDir(stager.state_dir))
+    assert {command.node for command in given_in(batches, cmd.StartAttempt)} == {"node0", "node1"}
+    assert given_in(batches, cmd.CopyReplica), "nothing went from node to node"
+    unique_bytes = sum(file["size_bytes"] for file in plan["files"] if file["token"])
+    assert unique_bytes <= wan_bytes_of(batches) <= 1.02 * unique_bytes
