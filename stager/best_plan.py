@@ -93,7 +93,9 @@ class Ways:
         self._layouts: dict[tuple[int, int], Layout] = {(len(layout.topology.nodes), 0): layout}
         self._node_bytes = layout.topology.node_bytes
         self._all_bytes = sum(layout.shape.size)
-        self.nodes = [len(layout.topology.nodes), *fewer_nodes(len(layout.topology.nodes))]
+        count = len(layout.topology.nodes)
+        # Of nodes that are not alike no number says which: all of them, then.
+        self.nodes = [count, *(fewer_nodes(count) if layout.topology.is_uniform else ())]
         self.first = self.ruled(self.nodes[0], 0, 0)
 
     def plan(self, way: Way, with_range: bool = False) -> Plan:
@@ -107,7 +109,7 @@ class Ways:
     def orders(self, nodes: int, holds_max_bytes: int) -> list[str]:
         """Those that fit; none: nothing does. The first by the rules."""
         layout = self._layout(nodes, holds_max_bytes)
-        if layout.orders.smallest.each > layout.topology.node_bytes:
+        if layout.orders.smallest.least(layout.topology) > layout.topology.node_bytes:
             return []
         return [name for name, order in layout.orders.made.items() if order is layout.orders.chosen] + list(layout.orders.others)
 

@@ -141,7 +141,7 @@ def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen
         seen.moves.by_origin[origin].fetched_bytes += size_bytes
     direct_bytes = sum(world.executor.direct_bytes.values())
     capacity_bytes = sum(node.capacity_bytes for node in topology.nodes)
-    cores = sum(max(1, node.cores) for node in topology.nodes)
+    cores = sum(topology.host_cores)
     once = min(plan.fetch_bytes, transfers.fetched_bytes)
     return Report(
         outcome=entry.outcome or RunOutcome.INTERRUPTED,

@@ -19,11 +19,32 @@ DEFAULT_OVERHEAD_S = 0.036
 
 
 @dataclass(frozen=True, slots=True)
+class Host:
+    """One compute host. An attempt runs on one host. `memory_bytes` and `scratch_bytes` (of the disk where sandboxes are) None: not
+    watched.
+    """
+
+    id: str
+    cores: int = 1
+    memory_bytes: int | None = None
+    scratch_bytes: int | None = None
+
+    def takes(self, cores: int, memory_bytes: int | None, scratch_bytes: int = 0) -> bool:
+        """Whether a job that needs so much could run here with nothing beside it."""
+        if cores > self.cores or (self.memory_bytes is not None and (memory_bytes or 0) > self.memory_bytes):
+            return False
+        return self.scratch_bytes is None or scratch_bytes <= self.scratch_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """One I/O node and the compute slots beside it. `memory_bytes` None: not watched. `overhead_s`: what an attempt takes of its slot
     beside its program (model/overhead.py), `overhead_file_s`: and for each of its outputs. `sandbox_bytes`: what all sandboxes there may
     hold together beyond what was reserved for their outputs; None: not watched. `failures_per_hour`: how often it is lost with its disk;
     0: nobody said.
+
+    `hosts`: compute hosts, each with cores and memory of its own, in place of `cores` and `memory_bytes`. Where any node of a topology names
+    hosts, a node that names none stores only.
     """
 
     id: str
@@ -40,6 +61,7 @@ class Node:
     overhead_file_s: float = 0.0
     overhead_file_measured: bool = False
     disk_measured: bool = False
+    hosts: tuple[Host, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +138,35 @@ class Topology:
             raise ValueError("a topology has at least one node")
         if len({node.id for node in self.nodes}) < len(self.nodes):
             raise ValueError("two nodes of a topology have the same id")
+        hosts = [host.id for node in self.nodes for host in node.hosts]
+        if len(set(hosts)) < len(hosts):
+            raise ValueError("two hosts of a topology have the same id")
+
+    @property
+    def names_hosts(self) -> bool:
+        return any([node.hosts for node in self.nodes])
+
+    @property
+    def is_even(self) -> bool:
+        """Whether one number of cores, and one of memory, says it all. Else each host has its own."""
+        return not self.names_hosts and len({(node.cores, node.memory_bytes) for node in self.nodes}) == 1
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether the nodes are alike in cores, memory and capacity."""
+        return self.is_even and len({node.capacity_bytes for node in self.nodes}) == 1
+
+    @property
+    def hosts(self) -> tuple[tuple[Host, ...], ...]:
+        """By node, where the jobs beside it run. In a topology that names no hosts each node is one."""
+        if self.names_hosts:
+            return tuple([node.hosts for node in self.nodes])
+        return tuple([(Host(node.id, max(1, node.cores), node.memory_bytes),) for node in self.nodes])
+
+    @property
+    def host_cores(self) -> list[int]:
+        """Of each host."""
+        return [host.cores for hosts in self.hosts for host in hosts]
 
     @property
     def capacity_bytes(self) -> int:

@@ -102,8 +102,7 @@ def lower_bound(
     """
     topology = topology.bounded_by(bandwidths_of(workflow))
     needs = Needs(workflow, topology, plan, graph or graph_of(workflow))
-    slots = sum(max(1, node.cores) for node in topology.nodes)
-    narrowest = min(max(1, node.cores) for node in topology.nodes)
+    slots, narrowest = sum(topology.host_cores), min(topology.host_cores)
     disks = sum(node.disk_bytes_per_s for node in topology.nodes)
     computing = [
         (needs.begin_s[job], min(workflow.jobs[job].cores, narrowest) * needs.length_s[job] / slots, needs.after_s[job])

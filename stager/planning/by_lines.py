@@ -58,7 +58,7 @@ def lines_matter(shape: Shape, ranks: list[float], finals: dict[int, tuple[str, 
 
 
 def slots_of(topology: Topology) -> int:
-    return sum(max(1, node.cores) for node in topology.nodes)
+    return sum(topology.host_cores)
 
 
 def line_ranks(shape: Shape, finals: dict[int, tuple[str, float]], topology: Topology) -> list[float]:
@@ -113,7 +113,7 @@ def rehearsal_s(workflow: Workflow, shape: Shape, order: list[int], topology: To
     position, arrival = places(order), arrivals(workflow, shape, order, topology)
     there_s = [max([arrival[file] for file in reads]) if reads else 0.0 for reads in shape.inputs]
     waits = [len(above) for above in shape.parents]
-    widest, overhead_s = max(max(1, node.cores) for node in topology.nodes), max(node.overhead_s for node in topology.nodes)
+    widest, overhead_s = max(topology.host_cores), max(node.overhead_s for node in topology.nodes)
     free, now_s, finish_s = slots_of(topology), 0.0, [0.0] * len(order)
     coming = [(there_s[job], position[job]) for job, count in enumerate(waits) if not count]
     heapify(coming)

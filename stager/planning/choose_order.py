@@ -24,6 +24,7 @@ BY_LINES = "lines"
 class Chosen:
     """One serial order with what it needs: `held` per position without help from outside, of which the most is `smallest`; `peak` when
     nothing is ever given up. `twice`: what may be on two nodes then, and `needs`, how large each node must be; one alone: as `held`.
+    `footprint`: of the largest job. `largest`: of the files that are made, where all nodes hold together what is needed; None: one holds it.
     """
 
     order: list[int]
@@ -32,10 +33,22 @@ class Chosen:
     needs: list[int]
     smallest: int
     peak: int
+    footprint: int = 0
+    largest: int | None = None
 
     @property
     def each(self) -> int:
         return max(self.needs, default=0)
+
+    def least(self, topology: Topology) -> int:
+        """How large the smallest node must be, where the others are as large as they are."""
+        capacities = sorted([node.capacity_bytes for node in topology.nodes])
+        if capacities[0] == capacities[-1] or self.footprint > capacities[-1]:
+            return self.each
+        if self.largest is None:
+            return 0
+        others = sum(capacities[1:]) - (len(capacities) - 1) * self.largest
+        return max([min(held, held + twice - others) for held, twice in zip(self.held, self.twice, strict=True)], default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +85,13 @@ def choose_order(workflow: Workflow, shape: Shape, topology: Topology, made: dic
     """
     candidates = {name: order for name, order in made.items() if name != BY_LINES}
     smallest = min(candidates.values(), key=lambda chosen: (chosen.each, chosen.smallest, chosen.peak))
-    fitting = {name: chosen for name, chosen in candidates.items() if chosen.each <= topology.node_bytes}
+    fitting = {name: chosen for name, chosen in candidates.items() if chosen.least(topology) <= topology.node_bytes}
     roomy_bytes = topology.capacity_bytes - beside_bytes(shape.footprint, topology)
     chosen = min(fitting.values(), key=lambda chosen: chosen.peak) if fitting else smallest
     if "rank" in fitting and fitting["rank"].peak <= roomy_bytes:
         chosen = fitting["rank"]
     other = made.get(BY_LINES)
-    if other is not None and other.each <= topology.node_bytes:
+    if other is not None and other.least(topology) <= topology.node_bytes:
         fitting[BY_LINES] = other
         if other.peak <= roomy_bytes and is_clearly_quicker(workflow, shape, other.order, chosen.order, topology):
             chosen = other
@@ -96,7 +109,7 @@ def distinct(orders: dict[str, Chosen], chosen: Chosen) -> dict[str, Chosen]:
 
 def beside_bytes(footprint: Sequence[int], topology: Topology) -> int:
     """The bytes that the other cores' jobs may hold beside the one in turn: one large job does not make all of them large."""
-    return sum(nlargest(max(0, sum(node.cores for node in topology.nodes) - 1), footprint))
+    return sum(nlargest(max(0, sum(topology.host_cores) - 1), footprint))
 
 
 class Measure:
@@ -112,13 +125,14 @@ class Measure:
     def of(self, order: list[int]) -> Chosen:
         shape, kept, nodes = self._shape, self._kept, self._nodes
         held = [shape.footprint[job] for job in order] if kept is None else kept.along(order)
-        twice, needs = [0] * len(order), held
+        twice, needs, largest = [0] * len(order), held, None
         if nodes > 1 and kept is not None:
             largest = largest_made(shape)
             twice = [sum([shape.size[file] for file in shape.held[job] if self._unspillable[file]]) for job in order]
             shares = [share_bytes(nodes, now, largest, again) for now, again in zip(held, twice, strict=True)]
             needs = [max(share, shape.footprint[job]) for job, share in zip(order, shares, strict=True)]
-        return Chosen(order, held, twice, needs, max(held, default=0), max(self._everything.along(order), default=0))
+        peak = max(self._everything.along(order), default=0)
+        return Chosen(order, held, twice, needs, max(held, default=0), peak, max(shape.footprint, default=0), largest)
 
 
 def largest_made(shape: Shape) -> int:

@@ -124,7 +124,7 @@ class Scales:
     def __init__(self, workflow: Workflow, shape: Shape, topology: Topology) -> None:
         self.workflow, self.shape = workflow, shape
         self.nodes = len(topology.nodes)
-        self.slots = sum(max(1, node.cores) for node in topology.nodes)
+        self.slots = sum(topology.host_cores)
         self.disk_bytes_per_s = min(node.disk_bytes_per_s for node in topology.nodes)
         overhead_s = max(node.overhead_s for node in topology.nodes)
         self.length_s = [compute + local + overhead_s for compute, local in zip(shape.compute_s, shape.local_s, strict=True)]

@@ -91,7 +91,8 @@ def kept_files(workflow: Workflow, shape: Shape, schedule: Schedule, ranks: list
     rate = max(node.failures_per_hour for node in topology.nodes)
     if rate <= 0 or len(topology.nodes) < REPLICATED:
         return kept
-    cores = sum(node.cores for node in topology.nodes)
+    slots = [sum([host.cores for host in hosts]) for hosts in topology.hosts]
+    cores = sum(slots)
     room = min(topology.capacity_bytes - peak_bytes, max(node.capacity_bytes for node in topology.nodes))
     network = min(min(node.network_bytes_per_s, node.disk_bytes_per_s) for node in topology.nodes)
     again = Again(workflow, shape, schedule, topology, network)
@@ -104,7 +105,7 @@ def kept_files(workflow: Workflow, shape: Shape, schedule: Schedule, ranks: list
             remake, sure = again.remake(job, file, kept)
             needed = min(again.last_use_s[file], schedule.second_s[file]) - schedule.finish_s[job]
             slack = min(schedule.makespan_s - ranks[reader] for reader in readers) - schedule.finish_s[job]
-            share = min(shape.cores[job], node.cores) / cores
+            share = min(shape.cores[job], slots[schedule.node[job]]) / cores
             losing = losing_s(node.failures_per_hour, max(0.0, needed), remake, max(0.0, slack), share)
             copying = copying_s(shape.likely[file], network, len(topology.nodes), room)
             pays = copying < inf and needed > 0 and (not sure or losing > copying)
@@ -122,7 +123,8 @@ class Again:
         jobs_s: list[list[float]] = [[] for _ in topology.nodes]
         for job, node in enumerate(schedule.node):
             jobs_s[node].append(schedule.finish_s[job] - schedule.start_s[job])
-        waits_s = [wait_s(jobs_s[at], node.cores, schedule.makespan_s) for at, node in enumerate(topology.nodes)]
+        slots = [sum([host.cores for host in hosts]) for hosts in topology.hosts]
+        waits_s = [wait_s(jobs_s[at], cores, schedule.makespan_s) for at, cores in enumerate(slots)]
         self._beside_s = [topology.nodes[node].overhead_s + waits_s[node] for node in schedule.node]
         self._by_file: dict[int, tuple[float, bool]] = {}
         self._fetch_rate = list(shape.fetch_rate)

@@ -101,7 +101,7 @@ def lay_out(
         shape, ranks, orders, direct_access = shape_and_orders(
             workflow, graph, sized, topology, profiles, policy or Policy(), spill is not None
         )
-        if orders.smallest.each <= topology.node_bytes or not sized.guessed:
+        if orders.smallest.least(topology) <= topology.node_bytes or not sized.guessed:
             break
     digest = workflow_digest(workflow)
     return Layout(workflow, topology, whole, spill, ignore_profiles, guess, sized, shape, ranks, orders, direct_access, digest, graph)
@@ -151,7 +151,7 @@ def plan_in(layout: Layout, chosen: Chosen, with_range: bool = False) -> Plan:
         direct_read_bytes=sum(direct_access.weighed[file].direct_bytes for file in direct_access.chosen),
         nodes=len(whole.nodes),
         node_bytes=whole.node_bytes,
-        smallest_node_bytes=smallest.each,
+        smallest_node_bytes=max(0, smallest.least(whole)),
         keeps_to=names if len(names) < len(whole.nodes) else (),
         holds_max_bytes=layout.holds_max_bytes,
         **overhead_of(topology),
@@ -347,7 +347,7 @@ def notes_of(workflow: Workflow, shape: Shape, sized: Sized, chosen: Chosen, top
         notes.append(
             f"below {format_size(chosen.peak)} of capacity some files are given up and fetched again; there are {format_size(capacity)}"
         )
-    cores = max(node.cores for node in topology.nodes)
+    cores = max(topology.host_cores)
     wide = [job for job, wanted in zip(shape.jobs, shape.cores, strict=True) if wanted > cores]
     if wide:
         notes.append(

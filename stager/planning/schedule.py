@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from stager.model.topology import OriginLink, Topology
 from stager.model.workflow import Workflow
+from stager.planning.fitting import Fitting
 from stager.planning.holders import Copying, Holders, OnlyHolder
 from stager.planning.links import is_read_back
 from stager.planning.order import places
@@ -21,8 +22,8 @@ from stager.planning.shape import Shape
 
 
 class Offer(NamedTuple):
-    """The offer of one node for a job; the least is the best. `copying`: of its inputs, what is at another node. `needed_bytes`: room that
-    it takes there beside what others hold, where room counts.
+    """The offer of one host beside a node for a job; the least is the best. `copying`: of its inputs, what is at another node.
+    `needed_bytes`: room that it takes there beside what others hold, where room counts. `site`: the host.
     """
 
     finish_s: float
@@ -30,6 +31,7 @@ class Offer(NamedTuple):
     start_s: float
     copying: Copying
     needed_bytes: int = 0
+    site: int = 0
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
     count, now_s = len(order), 0.0
     arrival = arrivals(workflow, shape, order, topology)
     line = ReadyQueue(shape, places(order), arrival)
-    sites = Sites(shape, topology)
+    sites = Sites(workflow, shape, topology)
     plan = Schedule([0] * count, [0.0] * count, [0.0] * count, [], 0.0, [None] * count)
     while line.coming or line.ready:
         line.move_up(now_s)
@@ -75,7 +77,7 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
             continue
         heappop(line.ready)
         if len(offers) > 1:
-            plan.other[job] = min([offer for offer in offers if offer is not best])
+            plan.other[job] = min([offer for offer in offers if offer.node != best.node], default=None)
         plan.node[job], plan.start_s[job], plan.finish_s[job] = best.node, best.start_s, best.finish_s
         sites.take(job, best, arrival)
         line.ended(job, best.finish_s)
@@ -85,13 +87,14 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
 
 
 class Sites:
-    """The nodes while a schedule is made: when their cores and their room are free, and what they hold."""
+    """The nodes and their hosts while a schedule is made: when their cores and their room are free, and what they hold."""
 
-    __slots__ = ("_cores", "_nodes", "_spaces", "_shape", "holders")
+    __slots__ = ("_cores", "_fitting", "_nodes", "_spaces", "_shape", "holders")
 
-    def __init__(self, shape: Shape, topology: Topology) -> None:
+    def __init__(self, workflow: Workflow, shape: Shape, topology: Topology) -> None:
         self._shape, self._nodes = shape, topology.nodes
-        self._cores = [[0.0] * max(1, node.cores) for node in topology.nodes]
+        self._cores = [[0.0] * cores for cores in topology.host_cores]
+        self._fitting = Fitting(workflow, shape, topology)
         self._spaces = spaces_of(shape, [node.capacity_bytes for node in topology.nodes])
         self.holders = Holders(shape.likely, topology) if len(topology.nodes) > 1 else OnlyHolder(shape.likely)
 
@@ -108,7 +111,9 @@ class Sites:
     def offers(self, job: int, now_s: float) -> list[Offer]:
         shape, offers = self._shape, []
         work_s, inputs = shape.compute_s[job] + shape.local_s[job] + shape.direct_s[job], shape.held[job]
-        for index, cores in enumerate(self._cores):
+        nodes = self._fitting.nodes
+        for site in self._fitting.sites(job):
+            index, cores = nodes[site], self._cores[site]
             copying, there = self.holders.brought(inputs, index)
             ready, needed = max(now_s, there), 0
             if self._spaces:
@@ -116,12 +121,12 @@ class Sites:
                 needed = room.needed(shape, job, now_s)
                 ready = max(ready, room.earliest_s(needed, now_s))
             start = earliest(cores, min(shape.cores[job], len(cores)), ready)
-            offers.append(Offer(start + work_s + self._nodes[index].overhead_s, index, start, copying, needed))
+            offers.append(Offer(start + work_s + self._nodes[index].overhead_s, index, start, copying, needed, site))
         return offers
 
     def take(self, job: int, offer: Offer, arrival_s: list[float]) -> None:
         shape, index = self._shape, offer.node
-        cores = self._cores[index]
+        cores = self._cores[offer.site]
         occupy(cores, min(shape.cores[job], len(cores)), offer.start_s, offer.finish_s)
         if self._spaces:
             self._spaces[index].take(shape, job, offer.needed_bytes, offer.finish_s)

@@ -161,7 +161,7 @@ class SimWorld:
         self.runs[run] = Submitted(run, workflow, plan, at)
         enter(self, run, workflow, plan, truth or plan)
         if workflow.engine:
-            slots = sum(node.cores for node in self.topology.nodes)
+            slots = sum(self.topology.host_cores)
             self.engines[run] = SimEngine(self, run, self.runs[run].graph, habits or Habits(slots=slots))
         self.tell_at(at, lambda now: ev.RunSubmitted(at=now, run=run, workflow=workflow, plan=plan, ids=ev.IDS))
 

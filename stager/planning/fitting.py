@@ -1,0 +1,74 @@
+"""The hosts and nodes that can take a job, by size alone: cores, memory, scratch space and capacity.
+
+May know: the topology, the workflow. One rule: where one number of cores says it all (`Topology.is_even`), every job fits, as it always
+did: one that asks for more runs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stager.model.errors import Refused
+from stager.model.topology import Host, Topology
+from stager.model.units import format_size
+from stager.model.workflow import Job, Workflow
+from stager.planning.shape import Shape
+
+TOO_LARGE_CODE = "too_large"
+
+
+def check_hosts(workflow: Workflow, topology: Topology) -> None:
+    """Raises Refused for a job that is larger than every host, with the numbers."""
+    if topology.is_even or workflow.engine:
+        return
+    hosts = [host for hosts in topology.hosts for host in hosts]
+    for job in workflow.jobs.values():
+        if not any([host.takes(job.cores, job.memory_bytes) for host in hosts]):
+            raise Refused(f"{too_large(job, hosts)}; give it a larger host, or let it ask for less", code=TOO_LARGE_CODE, subject=job.id)
+
+
+def too_large(job: Job, hosts: Sequence[Host], scratch_bytes: int = 0) -> str:
+    """A sentence with what the job asks for, beside the most of each that a host has."""
+    asked, most = [cores_of(job.cores)], [cores_of(max([host.cores for host in hosts], default=0))]
+    watched = [host.memory_bytes for host in hosts if host.memory_bytes is not None]
+    if job.memory_bytes and len(watched) == len(hosts):
+        asked.append(f"{format_size(job.memory_bytes)} of memory")
+        most.append(f"{format_size(max(watched, default=0))} of memory")
+    scratch = [host.scratch_bytes for host in hosts if host.scratch_bytes is not None]
+    if scratch_bytes and len(scratch) == len(hosts):
+        asked.append(f"{format_size(scratch_bytes)} of scratch space")
+        most.append(f"{format_size(max(scratch, default=0))} of scratch space")
+    text = f"job {job.id!r} needs {' and '.join(asked)} on one host"
+    return f"{text}; of {len(hosts)} hosts none has that (at most {' and '.join(most)})" if hosts else f"{text}, and there is no host"
+
+
+def cores_of(count: int) -> str:
+    return "1 core" if count == 1 else f"{count} cores"
+
+
+class Fitting:
+    """The sites of a topology, each one host beside the node of an index, and which of them take a job."""
+
+    __slots__ = ("_capacities_bytes", "_hosts", "_is_even", "_least_bytes", "_memory_bytes", "_shape", "nodes")
+
+    def __init__(self, workflow: Workflow, shape: Shape, topology: Topology) -> None:
+        self._shape, self._is_even = shape, topology.is_even
+        sites = [(node, host) for node, hosts in enumerate(topology.hosts) for host in hosts]
+        self.nodes, self._hosts = [node for node, _ in sites], [host for _, host in sites]
+        self._capacities_bytes = [topology.nodes[node].capacity_bytes for node, _ in sites]
+        self._least_bytes = min(self._capacities_bytes)
+        self._memory_bytes = [] if self._is_even else [workflow.jobs[job].memory_bytes for job in shape.jobs]
+
+    def sites(self, job: int) -> Sequence[int]:
+        """Those that take it, and whose nodes have room for all that it needs at once. Where none does, all: a plan that cannot run still is
+        a plan.
+        """
+        everywhere: Sequence[int] = range(len(self._hosts))
+        if not self._is_even:
+            shape = self._shape
+            asked = (shape.cores[job], self._memory_bytes[job], shape.reserve[job])
+            everywhere = [site for site in everywhere if self._hosts[site].takes(*asked)] or everywhere
+        least_bytes = self._shape.footprint[job]
+        if least_bytes <= self._least_bytes:
+            return everywhere
+        return [site for site in everywhere if self._capacities_bytes[site] >= least_bytes] or everywhere
