@@ -43,8 +43,8 @@ class Node:
     hold together beyond what was reserved for their outputs; None: not watched. `failures_per_hour`: how often it is lost with its disk;
     0: nobody said.
 
-    `hosts`: compute hosts, each with cores and memory of its own, in place of `cores` and `memory_bytes`. Where any node of a topology names
-    hosts, a node that names none stores only.
+    `hosts`: compute hosts, each with cores and memory of its own, in place of `cores` and `memory_bytes`. Where any node of a topology
+    names hosts, a node that names none stores only.
     """
 
     id: str
@@ -144,7 +144,7 @@ class Topology:
 
     @property
     def names_hosts(self) -> bool:
-        return any([node.hosts for node in self.nodes])
+        return any(node.hosts for node in self.nodes)
 
     @property
     def is_even(self) -> bool:

@@ -24,7 +24,7 @@ BY_LINES = "lines"
 class Chosen:
     """One serial order with what it needs: `held` per position without help from outside, of which the most is `smallest`; `peak` when
     nothing is ever given up. `twice`: what may be on two nodes then, and `needs`, how large each node must be; one alone: as `held`.
-    `footprint`: of the largest job. `largest`: of the files that are made, where all nodes hold together what is needed; None: one holds it.
+    `footprint`: of the largest job. `largest`: of the files that are made, where all nodes hold together what is needed; None: one does.
     """
 
     order: list[int]

@@ -23,7 +23,7 @@ def check_hosts(workflow: Workflow, topology: Topology) -> None:
         return
     hosts = [host for hosts in topology.hosts for host in hosts]
     for job in workflow.jobs.values():
-        if not any([host.takes(job.cores, job.memory_bytes) for host in hosts]):
+        if not any(host.takes(job.cores, job.memory_bytes) for host in hosts):
             raise Refused(f"{too_large(job, hosts)}; give it a larger host, or let it ask for less", code=TOO_LARGE_CODE, subject=job.id)
 
 
@@ -60,8 +60,8 @@ class Fitting:
         self._memory_bytes = [] if self._is_even else [workflow.jobs[job].memory_bytes for job in shape.jobs]
 
     def sites(self, job: int) -> Sequence[int]:
-        """Those that take it, and whose nodes have room for all that it needs at once. Where none does, all: a plan that cannot run still is
-        a plan.
+        """Those that take it, and whose nodes have room for all that it needs at once. Where none does, all: a plan that cannot run is a
+        plan, too.
         """
         everywhere: Sequence[int] = range(len(self._hosts))
         if not self._is_even:

@@ -377,12 +377,6 @@ def queue_start(state: State, run: RunEntry, job: JobEntry) -> None:
     node.dirty = True
 
 
-def slot_of(state: State, run: RunEntry, job_id: str) -> tuple[int, int]:
-    """(cores, bytes of memory) that an attempt takes: nothing of ours where an engine runs it."""
-    spec = run.workflow.jobs[job_id]
-    return (0, 0) if run.is_engines else (min(spec.cores, state.limits.cores), spec.memory_bytes or 0)
-
-
 def reopen_uses(state: State, file: FileEntry) -> None:
     """A reader that was done will read it again: it has a next use again, earlier than was thought."""
     file.use_at = 0

@@ -5,7 +5,7 @@ One rule: a job is admitted only when all it needs is set aside, so every admitt
 
 from __future__ import annotations
 
-from heapq import heappop
+from heapq import heappop, heappush
 
 from stager.model.errors import ErrorClass, Fault
 from stager.model.ids import attempt_id
@@ -21,6 +21,7 @@ from stager.scheduler.holding import may_begin
 from stager.scheduler.migration import is_first, migrate, safe_bytes
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import is_out_of_reach, peer_for
+from stager.scheduler.placing import has_host_here, has_room_elsewhere, host_for, large_enough
 from stager.scheduler.sources import denial, must_wait, own_fault, waits_for
 from stager.scheduler.staging import staged_inputs
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
@@ -51,7 +52,7 @@ def is_idle(state: State, node: NodeEntry) -> bool:
         return False
     if node.ready and node.admitted_waiting < ahead_max(state, state.runs[node.ready[0][1]]):
         return False
-    if node.calls_startable or (node.startable and node.cores_used < state.limits.cores):
+    if node.calls_startable or (node.startable and node.cores_used < node.cores):
         return False
     if policy.lookahead and node.candidates and len(node.prefetching) < policy.fetches_ahead_max:
         return False
@@ -146,6 +147,9 @@ def ahead_max(state: State, run: RunEntry) -> int:
 def try_admit(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
     """True when the job left the head of the queue, admitted or otherwise."""
     state = decision.state
+    if state.on_hosts and not run.is_engines and not has_host_here(decision, node, run, job):
+        heappop(node.ready)
+        return True
     if not may_read_directly(decision, run, job):
         return True
     files = inputs_of(state, run, job.id)
@@ -166,7 +170,8 @@ def try_admit(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry)
         missing += 0 if copy is not None else file.size_bytes
     footprint += job.reserve_bytes
     if footprint > node.capacity_bytes:
-        refuse(decision, run, job, too_large(node, job, footprint))
+        if not has_room_elsewhere(decision, node, run, job, footprint):
+            refuse(decision, run, job, too_large(node, job, footprint))
         return True
     hand_back_later(decision, node, run, job, missing + job.reserve_bytes)
     if not is_safe(state, node, run, job):
@@ -184,7 +189,7 @@ def reserve_now(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntr
     state, needed = decision.state, missing_bytes + job.reserve_bytes
     if is_well_ahead(state, node) and not run.is_engines:
         # What it fetches now comes ahead of its use, as a prefetch does, and would go when those before it ask for their room.
-        beside = beside_bytes(state, run) if missing_bytes else 0
+        beside = beside_bytes(state, run, node) if missing_bytes else 0
         has_space = may_begin(state, run, node, job, beside) and free_space_ahead(decision, node, needed + beside)
         return job.reserve_bytes if has_space else None
     if not may_begin(state, run, node, job):
@@ -220,7 +225,7 @@ def admit_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry
 
 def is_well_ahead(state: State, node: NodeEntry) -> bool:
     """Whether one waits for each core that is free, or one if none is: for jobs after those nothing goes that will be read."""
-    return node.admitted_waiting >= max(1, state.limits.cores - node.cores_used)
+    return node.admitted_waiting >= max(1, node.cores - node.cores_used)
 
 
 def hand_back_later(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, needed_bytes: int) -> None:
@@ -324,6 +329,9 @@ def reprioritize_inputs(decision: Decision, node: NodeEntry, files: list[FileEnt
 def start(decision: Decision, node: NodeEntry) -> None:
     """Jobs whose inputs are all here, in order, while there are cores and memory."""
     state, limits = decision.state, decision.state.limits
+    if state.on_hosts:
+        start_on_hosts(decision, node)
+        return
     while node.startable and node.cores_used < limits.cores:
         _, run_id, job_id = node.startable[0]
         run = state.runs[run_id]
@@ -341,6 +349,28 @@ def start(decision: Decision, node: NodeEntry) -> None:
             give_start(decision, node, run, job)
 
 
+def start_on_hosts(decision: Decision, node: NodeEntry) -> None:
+    """The same on hosts. A job that no host has room for claims all that are large enough: others begin on the rest."""
+    state, claimed, waiting = decision.state, dict[str, None](), []
+    while node.startable and node.cores_used < node.cores:
+        entry = heappop(node.startable)
+        run = state.runs[entry[1]]
+        job = run.jobs[entry[2]]
+        if job.state is not JobState.ADMITTED or job.inputs_missing or not run.may_start or job.node != node.id:
+            continue
+        spec = run.workflow.jobs[job.id]
+        host = host_for(node, spec, job.reserve_bytes, claimed)
+        if host is None:
+            waiting.append(entry)
+            claimed |= dict.fromkeys(large_enough(node, spec, job.reserve_bytes))
+            if len(claimed) == len(node.hosts):
+                break
+        elif may_read_directly(decision, run, job):
+            give_start(decision, node, run, job, host.id)
+    for entry in waiting:
+        heappush(node.startable, entry)
+
+
 def start_calls(decision: Decision, node: NodeEntry) -> None:
     """Of engines, whose tasks wait already and take no cores of stager's."""
     while node.calls_startable:
@@ -351,7 +381,7 @@ def start_calls(decision: Decision, node: NodeEntry) -> None:
             give_start(decision, node, run, job)
 
 
-def give_start(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry) -> None:
+def give_start(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, host: str = "") -> None:
     number = job.attempts + 1
     decision.emit(
         cmd.StartAttempt,
@@ -362,4 +392,5 @@ def give_start(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry
         number=number,
         reserve_bytes=job.reserve_bytes,
         inputs=staged_inputs(decision.state, node, run, job),
+        host=host,
     )

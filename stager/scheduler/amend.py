@@ -13,7 +13,6 @@ from stager.planning.plan import Plan
 from stager.scheduler.accounting import count_parents, end_span, recount_live, settle, take_over
 from stager.scheduler.amendment import is_made
 from stager.scheduler.entering import direct_access, enter_file, enter_uses, planned_files, serial_order
-from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import ENDED, CopyState, JobState
 
@@ -28,8 +27,7 @@ def amend(state: State, run: RunEntry, workflow: Workflow, plan: Plan) -> None:
     run.workflow, run.plan, run.graph = workflow, plan, graph_of(workflow)
     run.by_order, run.planned, run.direct = serial_order(plan), planned_files(plan), direct_access(plan)
     for entry in plan.jobs:
-        if entry.node not in state.nodes:
-            state.nodes[entry.node] = NodeEntry(entry.node)
+        state.enter_node(entry.node)
     run.attempts_before |= {job_id: job.attempts for job_id, job in jobs_before.items() if job.attempts}
     run.jobs = {entry.job: JobEntry(entry.job, run.id, entry.order, entry.node, entry.reserve_bytes) for entry in plan.jobs}
     for job in run.jobs.values():

@@ -30,7 +30,6 @@ from stager.scheduler.accounting import (
     reserve,
     settle,
     skip_with_descendants,
-    slot_of,
     take_over,
     withdraw,
 )
@@ -38,6 +37,7 @@ from stager.scheduler.apply_calls import end_call, skip_uncalled
 from stager.scheduler.apply_stripes import begin_part, cancel_part, disband
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import begin_early_span, hold_for_readers
+from stager.scheduler.slots import take_scratch, take_slot
 from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, Retries, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState
 
@@ -261,23 +261,22 @@ def start_attempt(state: State, command: cmd.StartAttempt) -> None:
     move_job(state, job, JobState.RUNNING)
     job.attempt, job.attempts = command.attempt, command.number
     node.admitted_waiting, node.dirty = node.admitted_waiting - 1, True
-    cores, memory_bytes = slot_of(state, run, job.id)
-    node.cores_used += cores
-    node.memory_used_bytes += memory_bytes
     run.attempts_live += 1
-    entry = AttemptEntry(run.id, job.id, node.id, command.number, command.reserve_bytes, command.at, call=job.call)
+    entry = AttemptEntry(run.id, job.id, node.id, command.number, command.reserve_bytes, command.at, call=job.call, host=command.host)
     state.attempts[command.attempt] = entry
+    take_slot(state, entry)
+    take_scratch(state, entry, command.reserve_bytes)
 
 
 def grant_space(state: State, command: cmd.GrantSpace) -> None:
     attempt, node = state.attempts[command.attempt], state.nodes[command.node]
-    cores, memory_bytes = slot_of(state, state.runs[attempt.run], attempt.job)
-    promise(state, state.job(attempt.run, attempt.job), command.reserve_bytes - attempt.reserve_bytes)
+    more_bytes = command.reserve_bytes - attempt.reserve_bytes
+    promise(state, state.job(attempt.run, attempt.job), more_bytes)
     attempt.reserve_bytes = command.reserve_bytes
     attempt.needed_bytes = None
     node.waiting_attempts.pop(command.attempt)
-    node.cores_used += cores
-    node.memory_used_bytes += memory_bytes
+    take_slot(state, attempt)
+    take_scratch(state, attempt, more_bytes)
 
 
 def kill_attempt(state: State, command: cmd.KillAttempt) -> None:
@@ -295,6 +294,17 @@ def requeue_job(state: State, command: cmd.RequeueJob) -> None:
         withdraw(state, run, job)
     job.waits_for = count_parents(state, run, command.job)
     make_ready_or_wait(state, job, command.not_before)
+
+
+def rehome_job(state: State, command: cmd.RehomeJob) -> None:
+    run, node = state.runs[command.run], state.nodes[command.node]
+    job = run.jobs[command.job]
+    job.node = node.id
+    heappush(node.ready, (run.key(job.order), run.id, job.id))
+    node.dirty = True
+    for file in inputs_of(state, run, job.id):
+        if node.id not in file.copies:
+            offer_for_prefetch(state, file, node.id)
 
 
 def fail_job(state: State, command: cmd.FailJob) -> None:
@@ -394,6 +404,7 @@ APPLY: dict[type, Callable[[State, Any], None]] = {
     cmd.GrantSpace: grant_space,
     cmd.KillAttempt: kill_attempt,
     cmd.RequeueJob: requeue_job,
+    cmd.RehomeJob: rehome_job,
     cmd.FailJob: fail_job,
     cmd.EndCall: end_call,
     cmd.RemakeFile: remake_file,

@@ -17,7 +17,6 @@ from stager.scheduler.accounting import (
     queue_start,
     resize,
     settle,
-    slot_of,
     unpin,
     withdraw,
 )
@@ -25,7 +24,7 @@ from stager.scheduler.apply_calls import end_old
 from stager.scheduler.apply_stripes import let_go_of_source
 from stager.scheduler.commands import Purpose
 from stager.scheduler.peers import tell_other_nodes
-from stager.scheduler.state import AttemptEntry, Copy, FileEntry, JobEntry, RunEntry, State, TransferEntry
+from stager.scheduler.state import Copy, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
 
 
@@ -134,10 +133,3 @@ def copy_gone(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
     """The node has no sound one. Nobody else says so where it was lost while the scheduler was away, before it heard that it was made."""
     if file.copies.get(node_id) is copy and copy.state is CopyState.PRESENT:
         give_up_copy(state, file, node_id)
-
-
-def free_slot(state: State, attempt: AttemptEntry) -> None:
-    node, (cores, memory_bytes) = state.nodes[attempt.node], slot_of(state, state.runs[attempt.run], attempt.job)
-    node.cores_used -= cores
-    node.memory_used_bytes -= memory_bytes
-    node.dirty = True

@@ -33,11 +33,11 @@ from stager.scheduler.apply_ends import (
     copy_gone,
     end_transfer,
     fetched,
-    free_slot,
     give_up_copy,
     input_gone,
     unpin_upload,
 )
+from stager.scheduler.apply_hosts import host_draining, host_gone, host_lost, host_reported, hosts_unheard
 from stager.scheduler.apply_nodes import capacity_changed, node_lost, node_reported
 from stager.scheduler.apply_retries import note_failure
 from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed, run_stopped, run_submitted
@@ -48,6 +48,7 @@ from stager.scheduler.direct_access import note_outage, predicted
 from stager.scheduler.peers import tell_other_nodes
 from stager.scheduler.profiles import adjust_profile, end_early_span
 from stager.scheduler.remade import conflict_of, differs, is_kept
+from stager.scheduler.slots import count_cores, free_slot, take_scratch
 from stager.scheduler.state import NEVER, Copy, HeldAt, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
 
@@ -65,12 +66,14 @@ def scheduler_started(state: State, event: ev.SchedulerStarted) -> None:
     state.wake_at = state.capacities_bytes = None
     for node in state.nodes.values():
         node.reachable = False
+    if state.on_hosts:
+        hosts_unheard(state)
 
 
 def policy_set(state: State, event: ev.PolicySet) -> None:
     state.policy, state.limits = event.policy, event.limits
     for node in state.nodes.values():
-        node.dirty = True
+        count_cores(state, node)
 
 
 def transfer_done(state: State, event: ev.TransferDone) -> None:
@@ -215,6 +218,7 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
     node.waiting_attempts.pop(event.attempt, None)
     if attempt.needed_bytes is None:
         free_slot(state, attempt)
+    take_scratch(state, attempt, -attempt.reserve_bytes)
     run.attempts_live -= 1
     job.attempt = ""
     note_outage(state, run, job, event)
@@ -291,6 +295,10 @@ APPLY: dict[type, Callable[[State, Any], None]] = {
     ev.PolicySet: policy_set,
     ev.NodeReported: node_reported,
     ev.NodeLost: node_lost,
+    ev.HostReported: host_reported,
+    ev.HostLost: host_lost,
+    ev.HostDraining: host_draining,
+    ev.HostGone: host_gone,
     ev.CapacityChanged: capacity_changed,
     ev.RunSubmitted: run_submitted,
     ev.RunResumed: run_resumed,

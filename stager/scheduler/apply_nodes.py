@@ -16,7 +16,6 @@ from stager.scheduler.apply_ends import (
     transfer_vanished,
 )
 from stager.scheduler.apply_stripes import let_go_of_source, parts_reported
-from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import tell_other_nodes
 from stager.scheduler.reconcile import adopt_unknown, count_foreign
 from stager.scheduler.state import NEVER, State
@@ -39,7 +38,7 @@ def capacity_changed(state: State, event: ev.CapacityChanged) -> None:
 
 def node_reported(state: State, event: ev.NodeReported) -> None:
     """The node's word on copies and transfers is taken; what is gone is noted in `lost` for the handlers."""
-    node = state.nodes.setdefault(event.node, NodeEntry(event.node))
+    node = state.enter_node(event.node)
     if not node.reachable:
         node.back_at = state.now
     node.reachable, node.incarnation, node.dirty = True, event.incarnation, True

@@ -10,7 +10,6 @@ from stager.scheduler.accounting import count_parents, due_upload, make_ready_or
 from stager.scheduler.amend import amend
 from stager.scheduler.amendment import conflicts_of
 from stager.scheduler.entering import direct_access, enter_file, enter_uses, planned_files, serial_order
-from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import profile_if_tight
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
@@ -32,8 +31,7 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
     run.largest_footprint_bytes = max((entry.footprint_bytes for entry in plan.jobs), default=0)
     state.runs[event.run] = run
     for entry in plan.jobs:
-        if entry.node not in state.nodes:
-            state.nodes[entry.node] = NodeEntry(entry.node)
+        state.enter_node(entry.node)
     state.active[event.run] = None
     state.reopen_origins(run)
     profile_if_tight(state, plan.capacity_bytes)

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 
 from stager.scheduler import events as ev
 from stager.scheduler.accounting import make_ready_or_wait, settle
+from stager.scheduler.apply_hosts import host_is_away
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.state import FileEntry, State
 from stager.scheduler.states import JobState
@@ -26,6 +27,8 @@ def woken(state: State, event: ev.Woken) -> None:
             job = state.runs[first].jobs[second]
             if job.state is JobState.BACKOFF and job.not_before <= state.now:
                 make_ready_or_wait(state, job, state.now)
+        elif what == "host":
+            host_is_away(state, first)
         elif what == "garbage":
             file_id, _, generation = second.partition(" ")
             state.useless.append((first, file_id, generation))

@@ -17,6 +17,7 @@ from stager.scheduler.fetching import send_wanted
 from stager.scheduler.holding import may_begin
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import peer_for
+from stager.scheduler.placing import host_for
 from stager.scheduler.sources import denial, must_wait, own_fault
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
@@ -49,7 +50,7 @@ def balance(decision: Decision) -> None:
 
 def has_cores(state: State, node: NodeEntry) -> bool:
     """Cores that nobody who is there waits for."""
-    return node.reachable and not node.ready and node.cores_used + node.admitted_waiting < state.limits.cores
+    return node.reachable and not node.ready and node.cores_used + node.admitted_waiting < node.cores
 
 
 @dataclass(slots=True)
@@ -145,9 +146,12 @@ def may_come(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> boo
 
 def has_place(state: State, node: NodeEntry, run: RunEntry, job: JobEntry, missing_bytes: int) -> bool:
     """Cores, and room for what it makes and what has to be brought."""
-    cores = run.workflow.jobs[job.id].cores + node.cores_used + node.admitted_waiting
+    spec = run.workflow.jobs[job.id]
+    cores = spec.cores + node.cores_used + node.admitted_waiting
+    if state.on_hosts and host_for(node, spec, job.reserve_bytes) is None:
+        return False
     has_space = missing_bytes + job.reserve_bytes <= node.free_bytes and may_begin(state, run, node, job)
-    return cores <= state.limits.cores and has_space
+    return cores <= node.cores and has_space
 
 
 def is_worth_copying(run: RunEntry, job: JobEntry, missing_bytes: int) -> bool:

@@ -259,7 +259,9 @@ class StagedInput(Record):
 
 
 class StartAttempt(Record, kw_only=True):
-    """All inputs are there, verified. Stage in, run, stage out. Outputs' generations are the attempt's id."""
+    """All inputs are there, verified. Stage in, run, stage out. Outputs' generations are the attempt's id. `host`: the compute host; empty
+    where nobody reported any.
+    """
 
     id: str
     at: float
@@ -271,6 +273,7 @@ class StartAttempt(Record, kw_only=True):
     number: int
     reserve_bytes: int
     inputs: tuple[StagedInput, ...]
+    host: str = ""
 
 
 class GrantSpace(Record, kw_only=True):
@@ -311,6 +314,18 @@ class RequeueJob(Record, kw_only=True):
     counts: bool
     why: str
     reserve_bytes: int | None = None
+
+
+class RehomeJob(Record, kw_only=True):
+    """Recorded decision: the job, which is ready, is to run beside another node."""
+
+    id: str
+    at: float
+    cause: str
+    run: str
+    job: str
+    node: str
+    why: str
 
 
 class FailJob(Record, kw_only=True):
@@ -423,6 +438,7 @@ Command = (
     | GrantSpace
     | KillAttempt
     | RequeueJob
+    | RehomeJob
     | FailJob
     | EndCall
     | RemakeFile

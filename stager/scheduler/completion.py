@@ -78,6 +78,8 @@ def refuse_if_stuck(decision: Decision) -> bool:
     state = decision.state
     if state.attempts or state.transfers or state.timers or not state.active:
         return False
+    if any(not host.answers for node in state.nodes.values() for host in node.hosts.values()):
+        return False
     for node in state.nodes.values():
         if not node.reachable or node.deleting_bytes or node.cancelling_bytes or node.admitted_waiting:
             return False

@@ -71,6 +71,51 @@ class NodeLost(Record, kw_only=True):
     node: str
 
 
+class HostReported(Record, kw_only=True):
+    """A compute host answers: at its first contact, and when it is back. Its jobs read from `node`, the I/O node on it or nearest to it.
+    `pool`: whose it is. None: not watched.
+
+    Attempts on it go on, whatever its incarnation is: of those that did not live on in another one the executor tells the end (LOST).
+    """
+
+    at: float
+    cause: str = ""
+    host: str
+    node: str
+    pool: str = ""
+    cores: int
+    memory_bytes: int | None = None
+    scratch_bytes: int | None = None
+    incarnation: str = ""
+
+
+class HostLost(Record, kw_only=True):
+    """The host does not answer. Its attempts may well go on."""
+
+    at: float
+    cause: str = ""
+    host: str
+
+
+class HostDraining(Record, kw_only=True):
+    """Start nothing more there. It stays so until the host is gone, or is another incarnation."""
+
+    at: float
+    cause: str = ""
+    host: str
+
+
+class HostGone(Record, kw_only=True):
+    """The host does not come back as it was. The executor tells the end of each of its attempts: that of one whose outputs are committed,
+    or LOST once nothing of it can be committed any more.
+    """
+
+    at: float
+    cause: str = ""
+    host: str
+    why: str = ""
+
+
 class CapacityChanged(Record, kw_only=True):
     at: float
     cause: str = ""
@@ -333,6 +378,10 @@ Event = (
     | PolicySet
     | NodeReported
     | NodeLost
+    | HostReported
+    | HostLost
+    | HostDraining
+    | HostGone
     | CapacityChanged
     | RunSubmitted
     | RunResumed

@@ -118,7 +118,7 @@ def prefetch(decision: Decision, node: NodeEntry) -> None:
             continue
         _, run_id, job_id = use
         run = state.runs[run_id]
-        order, needed = run.jobs[job_id].order, file.size_bytes + beside_bytes(state, run)
+        order, needed = run.jobs[job_id].order, file.size_bytes + beside_bytes(state, run, node)
         if not may_fit_ahead(node, needed) or not would_stay(state, run, node, order, file.size_bytes):
             return
         held_back = is_wanted_elsewhere(state, node) or not may_come_ahead(state, run, node, needed)
@@ -136,9 +136,9 @@ def bring_ahead(decision: Decision, node: NodeEntry, file: FileEntry, run: str, 
         give_fetch(decision, node, file, fetching_run(decision.state, file) or run, cmd.Purpose.PREFETCH, priority)
 
 
-def beside_bytes(state: State, run: RunEntry) -> int:
+def beside_bytes(state: State, run: RunEntry, node: NodeEntry) -> int:
     """The needs of the jobs that may run beside the first one, if they are next in order."""
-    return sum(footprints_of(state, run)[run.head + 1 : run.head + state.limits.cores])
+    return sum(footprints_of(state, run)[run.head + 1 : run.head + node.cores])
 
 
 def wants_prefetch(state: State, node: NodeEntry, file: FileEntry, reader: str) -> bool:

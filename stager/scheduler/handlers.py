@@ -19,6 +19,7 @@ from stager.scheduler.accounting import inputs_of
 from stager.scheduler.decision import Decision
 from stager.scheduler.direct_access import has_begun
 from stager.scheduler.direct_fallback import direct_read_failed, fetch_where_no_mounts
+from stager.scheduler.placing import call_back_stranded
 from stager.scheduler.remade import conflict_of
 from stager.scheduler.retries import go_on_at_once, transfer_failed
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
@@ -41,6 +42,8 @@ def handle(decision: Decision, event: ev.Event, subject: AttemptEntry | Transfer
         handler(decision, event, subject)
     if decision.state.broken_stripes:
         give_up_broken(decision)
+    if decision.state.stranded:
+        call_back_stranded(decision)
     if decision.state.lost:
         remake_lost(decision)
     if decision.state.back:

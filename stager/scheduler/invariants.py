@@ -4,10 +4,11 @@ only, and says which number is off.
 
 from __future__ import annotations
 
-from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, count_parents, inputs_of, slot_of
+from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, count_parents, inputs_of
 from stager.scheduler.admission import is_idle
 from stager.scheduler.migration import capacities_of
 from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.slots import slot_of
 from stager.scheduler.state import AttemptEntry, FileEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
@@ -25,7 +26,7 @@ def broken_invariants(state: State) -> list[str]:
         found += broken_on_node(state, node)
     for run in state.runs.values():
         found += broken_in_run(state, run)
-    found += broken_stripes(state) + broken_queues(state)
+    found += broken_stripes(state) + broken_queues(state) + broken_hosts(state)
     for transfer in state.transfers.values():
         found += broken_transfer(state, transfer)
     for attempt_id, attempt in state.attempts.items():
@@ -156,8 +157,7 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
         "admitted_waiting": admitted,
         "sending": sum(transfer.source == node.id for transfer in state.transfers.values()),
     }
-    slots = [slot_of(state, state.runs[each.run], each.job) for each in attempts if each.needed_bytes is None]
-    sums |= {"cores_used": sum(cores for cores, _ in slots), "memory_used_bytes": sum(memory_bytes for _, memory_bytes in slots)}
+    sums |= slots_on(state, node, attempts)
     found = [
         f"node {node.id}: {name} is {getattr(node, name)}, should be {value}"
         for name, value in sums.items()
@@ -184,6 +184,42 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
             found.append(f"node {node.id} prefetches {file_id}, and its copy is {fetched}")
     if node.free_bytes < 0:
         found.append(f"node {node.id}: over its capacity by {-node.free_bytes} bytes")
+    return found
+
+
+def slots_on(state: State, node: NodeEntry, attempts: list[AttemptEntry]) -> dict[str, int]:
+    """The sums of a node over its attempts, or over its hosts."""
+    if state.on_hosts:
+        open_hosts = [host for host in node.hosts.values() if host.answers and not host.drains]
+        used = [attempt for attempt in state.attempts.values() if attempt.host in {host.id for host in open_hosts}]
+        cores = sum(host.size.cores for host in open_hosts)
+    else:
+        used, cores = attempts, state.limits.cores
+    slots = [slot_of(state, state.runs[each.run], each.job, each.host) for each in used if each.needed_bytes is None]
+    memory_bytes = 0 if state.on_hosts else sum(memory_bytes for _, memory_bytes in slots)
+    return {"cores": cores, "cores_used": sum(cores for cores, _ in slots), "memory_used_bytes": memory_bytes}
+
+
+def broken_hosts(state: State) -> list[str]:
+    """Each host is with one node, and has given what its attempts have of it."""
+    found = [f"left undone: {state.stranded} have a host less"] if state.stranded else []
+    there = {host.id: node.id for node in state.nodes.values() for host in node.hosts.values()}
+    if there != state.hosts or (there and not state.on_hosts):
+        found.append(f"hosts are with {there}, and should be with {state.hosts}")
+    for node in state.nodes.values():
+        for host in node.hosts.values():
+            attempts = [attempt for attempt in state.attempts.values() if attempt.host == host.id]
+            slots = [slot_of(state, state.runs[each.run], each.job, host.id) for each in attempts if each.needed_bytes is None]
+            sums = {
+                "cores_used": sum(cores for cores, _ in slots),
+                "memory_used_bytes": sum(memory_bytes for _, memory_bytes in slots),
+                "scratch_used_bytes": sum(attempt.reserve_bytes for attempt in attempts),
+            }
+            found += [
+                f"host {host.id}: {name} is {getattr(host, name)}, should be {value}"
+                for name, value in sums.items()
+                if getattr(host, name) != value
+            ]
     return found
 
 

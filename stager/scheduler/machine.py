@@ -103,6 +103,7 @@ class Machine:
 def settle_queues(state: State) -> None:
     """Empties the lists that deciding would have emptied: the recorded commands answered their entries."""
     state.lost.clear()
+    state.stranded.clear()
     state.back.clear()
     state.broken_stripes.clear()
     state.orphaned_parts.clear()

@@ -1,16 +1,43 @@
-"""The Machine's memory of one I/O node.
+"""The Machine's memory of one I/O node, and of a compute host.
 
-May know: nothing but values. One rule: the same as for all of the state: only accounting and the apply modules change it.
+May know: the model's values. One rule: the same as for all of the state: only accounting and the apply modules change it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from stager.model.record import StateEntry
+from stager.model.topology import Host
+
+
+class HostEntry(StateEntry):
+    """`size` is all that it has; `used` is what attempts have of it. `is_away`: it has not answered since `lost_at`, for so long that its
+    jobs go elsewhere.
+    """
+
+    id: str
+    node: str
+    size: Host
+    pool: str = ""
+    incarnation: str = ""
+    answers: bool = True
+    drains: bool = False
+    is_away: bool = False
+    lost_at: float = 0.0
+    cores_used: int = 0  # of attempts that do not wait for space
+    memory_used_bytes: int = 0  # of the same attempts
+    scratch_used_bytes: int = 0  # reserved by all of its attempts
+
+    @property
+    def is_open(self) -> bool:
+        """Whether attempts may be started there."""
+        return self.answers and not self.drains
+
 
 @dataclass(slots=True)
 class NodeEntry:
-    """One I/O node with its compute node. `garbage` are replicas nobody wants that it still holds. present + fetching + promised <=
+    """One I/O node with its compute hosts. `garbage` are replicas nobody wants that it still holds. present + fetching + promised <=
     capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free. `sending`: copies
     under way from it; `idle` are those that may go when there is need of room. `line_bytes`: of what it fetches from origins itself,
     parts included, as much as is not there yet. `calls_startable`: as `startable`, of engines' jobs, which take no cores.
@@ -19,6 +46,8 @@ class NodeEntry:
     it might go on sets this; only working it takes it back.
 
     `back_at`: when it, or the scheduler, had last come back.
+
+    `cores`: of its hosts that are open, and what attempts have of those; where nobody has ever reported a host, those of the limits.
     """
 
     id: str
@@ -34,8 +63,10 @@ class NodeEntry:
     spilling_bytes: int = 0  # of transfers that spill from it
     idle_bytes: int = 0  # copies that are idle
     sending: int = 0  # transfers whose source it is
-    cores_used: int = 0  # of its attempts that do not wait for space
-    memory_used_bytes: int = 0  # of the same attempts
+    hosts: dict[str, HostEntry] = field(default_factory=dict)
+    cores: int = 0
+    cores_used: int = 0  # of its attempts that do not wait for space; of those on its open hosts, where there are hosts
+    memory_used_bytes: int = 0  # of the same attempts, where there are no hosts
     admitted_waiting: int = 0  # its ADMITTED jobs
     ready: list[tuple[int, str, str]] = field(default_factory=list)
     startable: list[tuple[int, str, str]] = field(default_factory=list)

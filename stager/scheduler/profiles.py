@@ -97,7 +97,7 @@ def would_stay(state: State, run: RunEntry, node: NodeEntry, order: int, size_by
 
 def stays_on(state: State, run: RunEntry, node: NodeEntry) -> list[int]:
     """Found once for a node as large as it is now: it follows from the plan alone."""
-    capacity_bytes, cores = node.capacity_bytes, state.limits.cores
+    capacity_bytes, cores = node.capacity_bytes, node.cores
     known = run.stays_from.get(node.id)
     if known is None or known[:2] != (capacity_bytes, cores):
         places = stays_from(run.workflow, run.plan, node.id, capacity_bytes, cores)

@@ -77,10 +77,14 @@ def node_with_most_space(state: State, file: FileEntry) -> NodeEntry | None:
     """The node with most room that has it not, no other extra copy on its way, and room for the next jobs beside it."""
     run = state.runs[file.run]
     taken = {transfer.node for transfer in extra_copies_coming(state)}
-    beside = sum(footprints_of(state, run)[run.head : run.head + state.limits.cores])
+    footprints = footprints_of(state, run)
+    beside = {cores: sum(footprints[run.head : run.head + cores]) for cores in dict.fromkeys([node.cores for node in state.nodes.values()])}
     able = [
         node
         for node in state.nodes.values()
-        if node.reachable and node.id not in file.copies and node.id not in taken and node.free_bytes >= file.size_bytes + beside
+        if node.reachable
+        and node.id not in file.copies
+        and node.id not in taken
+        and node.free_bytes >= file.size_bytes + beside[node.cores]
     ]
     return min(able, key=lambda node: (-node.free_bytes, node.id), default=None)

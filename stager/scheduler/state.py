@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from stager.model.errors import Fault
 from stager.model.files import Destination, FileKind, Source
 from stager.model.record import StateEntry
+from stager.model.topology import Host
 from stager.model.workflow import Graph, Workflow
 from stager.planning.plan import FilePlan, Plan
 from stager.planning.policy import Limits, Policy
@@ -149,7 +150,7 @@ class JobEntry(StateEntry):
 
 
 class AttemptEntry(StateEntry):
-    """`call`: of the engine, whose attempt it is."""
+    """`call`: of the engine, whose attempt it is. `host`: where it runs; empty where nobody reported any host."""
 
     run: str
     job: str
@@ -161,6 +162,7 @@ class AttemptEntry(StateEntry):
     killed: bool = False
     void: bool = False
     call: str = ""
+    host: str = ""
 
 
 class TransferEntry(StateEntry):
@@ -324,6 +326,15 @@ class State:
     runs_seen: int = 0
     wake_at: float | None = None
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
+    # A host was reported once: all cores are those of hosts. The node of each host that is not gone.
+    on_hosts: bool = False
+    hosts: dict[str, str] = field(default_factory=dict)
+    # READY jobs that are in no queue: by their node, those that wait for one of its hosts; under "" those that no node can take now.
+    parked: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    # Nodes that have a host less for their jobs to wait for. Empty after each event.
+    stranded: list[str] = field(default_factory=list)
+    # The one that was gone last, and why.
+    host_gone: tuple[Host, str] | None = None
     files: dict[str, FileEntry] = field(default_factory=dict)
     runs: dict[str, RunEntry] = field(default_factory=dict)
     active: dict[str, None] = field(default_factory=dict)  # exactly the runs that are not FINISHED
@@ -364,6 +375,13 @@ class State:
 
     def file_of(self, run: str, lfn: str) -> FileEntry:
         return self.files[self.runs[run].file_ids[lfn]]
+
+    def enter_node(self, name: str) -> NodeEntry:
+        """Known from now on, if it was not."""
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = NodeEntry(name, cores=0 if self.on_hosts else self.limits.cores)
+        return node
 
     def want(self, node: str, file: FileEntry) -> None:
         """Its transfer to this node is to be begun, if it is still wanted there."""

@@ -5,7 +5,7 @@ May know: nodes, links, origins' contents. One rule: an attempt is told of exact
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from stager.scheduler import events as ev
 from stager.sim.clock import Clock
 from stager.sim.direct_access import OriginOf, ReaderLinks, Reading, Reads, fault_of_direct, mount_fault, readings_of
 from stager.sim.faults import JOB_FAULT, Faults
+from stager.sim.host import SimHost, as_lost
 from stager.sim.links import Flow, Links
 from stager.sim.node import Full, Replica, SandboxFull, SimNode
 from stager.sim.origin import made_content
@@ -64,6 +65,7 @@ class Trying(Struct):
     readings: list[Reading] = []
     path: tuple[str, ...] = ()
     reads_direct: bool = False
+    host: SimHost | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -85,9 +87,11 @@ class Executor:
         tell: Callable[[SimNode | None, Any], None],
         overfull: Callable[[str], None],
         origin_of: OriginOf,
+        hosts: Mapping[str, SimHost],
     ) -> None:
+        """`hosts`: those that are known now, by name."""
         self._clock, self._links, self._faults, self._spread = clock, links, faults, spread
-        self._tell, self._overfull, self._origin_of = tell, overfull, origin_of
+        self._tell, self._overfull, self._origin_of, self.hosts = tell, overfull, origin_of, hosts
         self._readers = ReaderLinks(links)
         self.runs: dict[str, Expected] = {}
         self.open: dict[str, Trying] = {}
@@ -104,30 +108,37 @@ class Executor:
 
     def start(self, command: cmd.StartAttempt, node: SimNode) -> None:
         """The same id again changes nothing."""
+        host = self.hosts[command.host] if command.host else None
         if command.attempt in self.begun:
+            return
+        if host is not None and not host.heard:
+            host.starts[command.attempt] = command
+            return
+        if host is not None and host.gone:
+            self.refuse(command, None, ev.Outcome.LOST)
             return
         self.begun.add(command.attempt)
         run = self.runs[command.run]
         job = run.workflow.jobs[command.job]
         if not node.answers:
-            self._refuse(command, Fault(ErrorClass.TRANSIENT, "connection_lost", f"node {node.id} does not answer", command.job))
+            self.refuse(command, Fault(ErrorClass.TRANSIENT, "connection_lost", f"node {node.id} does not answer", command.job))
             return
         held = [entry for entry in command.inputs if entry.access is not Access.DIRECT]
         replicas = [node.sound(entry.file, entry.generation) for entry in held]
         if None in replicas:
             gone = held[replicas.index(None)].lfn
-            self._refuse(command, Fault(ErrorClass.INVALID_INPUT, "replica_unknown", f"input {gone} is not on the node", gone))
+            self.refuse(command, Fault(ErrorClass.INVALID_INPUT, "replica_unknown", f"input {gone} is not on the node", gone))
             return
         if len(held) < len(command.inputs):
             fault = fault_of_direct(command, self._origin_of) or mount_fault(command, self._faults, self._clock.now)
             if fault is not None:
-                self._refuse(command, fault)
+                self.refuse(command, fault)
                 return
         try:
             node.reserve(command.attempt, command.reserve_bytes)
         except Full as full:
             self._overfull(str(full))
-            self._refuse(command, Fault(ErrorClass.REFUSED, "no_space_node", str(full), command.job))
+            self.refuse(command, Fault(ErrorClass.REFUSED, "no_space_node", str(full), command.job))
             return
         self._begin(command, node, run, job, [replica for replica in replicas if replica is not None])
 
@@ -147,6 +158,7 @@ class Executor:
         compute_s, spread = run.compute_s[job.id]
         duration_s = self._spread.duration_s(compute_s, command.attempt, spread) * (0.5 if fails else 1.0)
         trying = Trying(command, job, node, contents, replicas, outputs, duration_s, fails, self._clock.now)
+        trying.host = self.hosts[command.host] if command.host else None
         self.open[command.attempt] = trying
         if run.workflow.engine and any(entry.access is Access.HELD for entry in command.inputs):
             # Nothing but the pins of the Machine holds them.
@@ -229,7 +241,9 @@ class Executor:
         made = trying.made_bytes
         if made > trying.node.reservations.get(trying.command.attempt, 0):
             trying.state = "waiting"
-            self._tell(None, ev.AttemptWaits(at=self._clock.now, attempt=trying.command.attempt, needed_bytes=made))
+            waits = ev.AttemptWaits(at=self._clock.now, attempt=trying.command.attempt, needed_bytes=made)
+            if trying.host is None or not trying.host.keeps(trying.node.id, waits):
+                self._tell(None, waits)
             return
         fault = fault_of_direct(trying.command, self._origin_of) if trying.reads_direct else None
         if fault is not None:
@@ -250,6 +264,9 @@ class Executor:
         trying = self.open.get(command.attempt)
         if trying is None or trying.state != "waiting":
             return
+        if trying.host is not None and not trying.host.heard:
+            trying.host.grants.append(command)
+            return
         try:
             trying.node.reserve(command.attempt, command.reserve_bytes)
         except Full as full:
@@ -260,8 +277,12 @@ class Executor:
         self._computed(trying)
 
     def kill(self, attempt: str) -> None:
+        """On a host that cannot be reached once it can."""
         trying = self.open.get(attempt)
-        if trying is not None:
+        host = next((host for host in self.hosts.values() if attempt in host.starts), None) if trying is None else trying.host
+        if host is not None and not host.heard:
+            host.kills.append(attempt)
+        elif trying is not None:
             self._end(trying, ev.Outcome.KILLED, None)
 
     def lose(self, trying: Trying) -> None:
@@ -276,13 +297,13 @@ class Executor:
 
     def still_waiting(self) -> list[ev.AttemptWaits]:
         """The events that an executor sends again to a scheduler that has come back."""
-        waiting = [trying for trying in self.open.values() if trying.state == "waiting"]
+        waiting = [trying for trying in self.open.values() if trying.state == "waiting" and (trying.host is None or trying.host.heard)]
         return [ev.AttemptWaits(at=self._clock.now, attempt=trying.command.attempt, needed_bytes=trying.made_bytes) for trying in waiting]
 
-    def _refuse(self, command: cmd.StartAttempt, fault: Fault) -> None:
-        event = ev.AttemptEnded(
-            at=self._clock.now, run=command.run, job=command.job, attempt=command.attempt, outcome=ev.Outcome.FAILED, fault=fault
-        )
+    def refuse(self, command: cmd.StartAttempt, fault: Fault | None, outcome: ev.Outcome = ev.Outcome.FAILED) -> None:
+        """It has not begun, and will not."""
+        self.begun.add(command.attempt)
+        event = ev.AttemptEnded(at=self._clock.now, run=command.run, job=command.job, attempt=command.attempt, outcome=outcome, fault=fault)
         self._remember(event)
         self.answers_due += 1
         self._clock.after(UNREACHABLE_AFTER_S, self._say_again, event)
@@ -320,8 +341,11 @@ class Executor:
             fitted_bytes=fitted_bytes,
             made_at=made_at,
         )
+        if trying.host is not None and trying.host.gone and outcome is not ev.Outcome.OK:
+            event = as_lost(event)
         self._remember(event)
-        self._tell(None, event)
+        if trying.host is None or not trying.host.keeps(trying.node.id, event):
+            self._tell(None, event)
 
     def _remember(self, event: ev.AttemptEnded) -> None:
         """Only for a scheduler that may die and ask again: a long run has many."""

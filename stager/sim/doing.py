@@ -120,6 +120,7 @@ DOERS: dict[type, Callable[[SimWorld, Any], None]] = {
     cmd.GrantSpace: grant_space,
     cmd.KillAttempt: kill_attempt,
     cmd.RequeueJob: record_only,
+    cmd.RehomeJob: record_only,
     cmd.FailJob: record_only,
     cmd.EndCall: record_only,
     cmd.RemakeFile: record_only,

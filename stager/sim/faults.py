@@ -31,7 +31,7 @@ ORIGIN_FAULTS = {
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """Something that begins at a time and lasts. `at_share` picks the victim. `what`: restart, outage, crash, origin, corrupt,
-    kill, lost.
+    kill, lost; of hosts: host_lost, host_gone, host_drains, host_joins, host_moves.
     """
 
     at: float
@@ -68,6 +68,7 @@ NO_FAULTS = Faults()
 ALL_TROUBLES = ("restart", "outage", "crash", "origin", "corrupt", "kill")
 # With nodes that come back without their disks: what only they held has to be made again.
 WITH_LOSSES = (*ALL_TROUBLES, "lost")
+HOST_TROUBLES = ("host_lost", "host_gone", "host_drains", "host_joins", "host_moves")
 
 
 # As a cloud takes to give another machine.

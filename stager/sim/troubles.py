@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from stager.model.errors import ErrorClass, Fault
 from stager.scheduler import events as ev
 from stager.sim.faults import Trouble
+from stager.sim.host_troubles import HostTroubles
 from stager.sim.node import SimNode
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ class Troubles:
     def __init__(self, world: SimWorld) -> None:
         self.world = world
         self.crash_lasts_s = 0.0
+        self.hosts = HostTroubles(world)
         for trouble in world.faults.troubles:
-            world.clock.at(trouble.at, getattr(self, trouble.what), trouble)
+            of_host = trouble.what.startswith("host_")
+            world.clock.at(trouble.at, getattr(self.hosts if of_host else self, trouble.what), trouble)
 
     def crash(self, trouble: Trouble) -> None:
         """The scheduler dies in the middle of the next batch's commands."""
@@ -72,6 +75,8 @@ class Troubles:
         attempts = {attempt for attempt, command in world.attempts_open.items() if command.node == node.id}
         for attempt in attempts:
             world.executor.results.pop(attempt, None)
+        for host in world.hosts.values():
+            host.forget(node.id)
         gone = [event for event in world.held if getattr(event, "node", "") == node.id or getattr(event, "attempt", "") in attempts]
         world.held = [event for event in world.held if event not in gone]
 

@@ -28,6 +28,7 @@ from stager.sim.direct_access import reads_of
 from stager.sim.doing import DOERS
 from stager.sim.engine import Habits, SimEngine
 from stager.sim.faults import NO_FAULTS, Faults
+from stager.sim.host import SimHost, is_to_begin
 from stager.sim.links import Links
 from stager.sim.node import SimNode
 from stager.sim.origin import SimOrigin, Stored, external_content
@@ -125,7 +126,8 @@ class SimWorld:
         self.transfers = TransferTable(self.clock, self.links, faults, self.say, self._note_overfull)
         spread = spread or Spread()
         self.contents_vary = spread.contents_vary
-        self.executor = Executor(self.clock, self.links, faults, spread, self.say, self._note_overfull, self.origin_of)
+        self.hosts = {} if topology.is_even else sim_hosts(topology)
+        self.executor = Executor(self.clock, self.links, faults, spread, self.say, self._note_overfull, self.origin_of, self.hosts)
         self.transfers.remembers = self.executor.remembers = keep_journal
         # Where nobody checks contents, a file's name will do for its content.
         self.executor.traces = bool(self.checkers)
@@ -146,6 +148,8 @@ class SimWorld:
         self.overfull = ""
         self.say(None, ev.SchedulerStarted(at=0.0, epoch=self.epoch, version=VERSION))
         self.say(None, ev.PolicySet(at=0.0, policy=self.policy, limits=self.limits))
+        for host in self.hosts.values():
+            self.say(None, host.reported(0.0))
         for node in self.nodes.values():
             self.say_state(node)
 
@@ -277,13 +281,18 @@ class SimWorld:
         self.say(None, ev.SchedulerStarted(at=self.clock.now, epoch=self.epoch, version=VERSION))
         for command in self.journal[-1][1]:
             DOERS[type(command)](self, command)
+        hosts_first = fraction(self.faults.seed, "hosts first", str(self.epoch)) < 0.5
+        if hosts_first:
+            self.troubles.hosts.say_state()
         for node in self.nodes.values():
             self.say_state(node)
+        if not hosts_first:
+            self.troubles.hosts.say_state()
         for attempt, command in list(self.attempts_open.items()):
             known = self.executor.results.get(attempt)
             if known is not None:
                 self.say(None, replace(known, at=self.clock.now))
-            elif attempt not in self.executor.open:
+            elif attempt not in self.executor.open and not is_to_begin(self.hosts.values(), attempt):
                 lost = ev.AttemptEnded(at=self.clock.now, run=command.run, job=command.job, attempt=attempt, outcome=ev.Outcome.LOST)
                 self.say(None, lost)
         for event in self.executor.still_waiting():
@@ -389,6 +398,10 @@ def tell_engines(world: SimWorld, events: Sequence[Any], commands: Sequence[Any]
 
 def sim_node(node: Node) -> SimNode:
     return SimNode(node.id, node.capacity_bytes, node.can_link, node.overhead_s, node.sandbox_bytes, node.overhead_file_s)
+
+
+def sim_hosts(topology: Topology) -> dict[str, SimHost]:
+    return {host.id: SimHost(host, node.id) for node, hosts in zip(topology.nodes, topology.hosts, strict=True) for host in hosts}
 
 
 def node_links(topology: Topology) -> dict[str, float]:

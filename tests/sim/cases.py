@@ -35,6 +35,8 @@ from tests.sim.direct_access_cases import direct_access
 from tests.sim.drawn import renamed, sample_shared, sample_tangled, sample_workflow
 from tests.sim.engine_cases import engine_case, troubles_of
 from tests.sim.held_cases import held
+from tests.sim.hosts_cases import none_left, with_hosts
+from tests.sim.hosts_cases import troubles_of as host_troubles
 from tests.sim.plans import modest
 
 LINKS = (OriginLink("home", 1000.0, 500.0, 0.05), OriginLink("archive", 2000.0, 2000.0, 0.02))
@@ -345,6 +347,9 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "node_faults": node_faults_case,
     "stripes": stripes_case,
     "node_losses": node_losses_case,
+    "hosts": lambda seed: with_hosts((nodes_case, runs_case, plain_case)[seed % 3](seed), seed),
+    "host_faults": lambda seed: with_hosts((nodes_case, faults_case)[seed % 2](seed), seed, host_troubles(seed)),
+    "host_sizes": lambda seed: none_left(with_hosts(nodes_case(seed), seed, host_troubles(seed) if seed % 2 else ()), seed),
     "engine": lambda seed: engine_case(seed, Case, sys.modules[__name__]),
     "engine_faults": lambda seed: engine_case(seed, Case, sys.modules[__name__], troubles_of(seed)),
     "held": lambda seed: held((nodes_case, runs_case, node_faults_case, pooled_case, faults_case)[seed % 5](seed)),

@@ -11,6 +11,7 @@ from stager.sim.checkers.completion import EndingChecker
 from stager.sim.checkers.engines import EngineChecker
 from stager.sim.checkers.evictions import EvictionChecker
 from stager.sim.checkers.extra_copies import ExtraCopyChecker
+from stager.sim.checkers.hosts import HostChecker
 from stager.sim.checkers.inputs import InputChecker
 from stager.sim.checkers.places import PlaceChecker
 from stager.sim.world import Checker
@@ -21,6 +22,7 @@ __all__ = [
     "EndingChecker",
     "EngineChecker",
     "EvictionChecker",
+    "HostChecker",
     "InputChecker",
     "PlaceChecker",
     "ExtraCopyChecker",
@@ -30,4 +32,4 @@ __all__ = [
 
 def all_checkers() -> list[Checker]:
     first = [CapacityChecker(), InputChecker(), EvictionChecker(), CommandChecker(), PlaceChecker()]
-    return [*first, ExtraCopyChecker(), EndingChecker(), EngineChecker()]
+    return [*first, ExtraCopyChecker(), HostChecker(), EndingChecker(), EngineChecker()]

@@ -42,7 +42,7 @@ class CapacityChecker(QuietChecker):
                 raise Violation(f"node {node.id}: {used} used + {reserved} reserved of {node.capacity_bytes}")
             self.used_max[node.id] = used + reserved
         limit = world.limits.cores
-        for node in world.nodes.values():
+        for node in () if world.hosts else world.nodes.values():
             busy = [
                 trying
                 for trying in world.executor.open.values()

@@ -1,0 +1,155 @@
+"""The host of an attempt, and what becomes of a job that no host beside its node can take.
+
+May know: the state. One rule: an attempt has all its cores, its memory and its scratch space on one host. A node is a wish: a job goes to
+another node rather than wait for a host that will not come, and fails by name where no host is left that could take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import IntEnum
+
+from stager.model.errors import ErrorClass, Fault
+from stager.model.topology import Host
+from stager.model.workflow import Job
+from stager.planning.fitting import too_large
+from stager.scheduler import commands as cmd
+from stager.scheduler.accounting import inputs_of
+from stager.scheduler.apply_hosts import NOWHERE
+from stager.scheduler.calls import refuse
+from stager.scheduler.decision import Decision
+from stager.scheduler.node_entry import HostEntry, NodeEntry
+from stager.scheduler.state import JobEntry, RunEntry, State
+from stager.scheduler.states import CopyState, JobState
+
+NO_HOST_CODE = "no_host"
+
+
+class Prospect(IntEnum):
+    """When a host that is large enough could take a job: it is open, it may be back any moment, nobody knows when, never."""
+
+    NOW = 0
+    SOON = 1
+    SOME_DAY = 2
+    NEVER = 3
+
+
+def prospect_of(node: NodeEntry, spec: Job, reserve_bytes: int) -> Prospect:
+    found = Prospect.NEVER
+    for host in node.hosts.values():
+        if host.size.takes(spec.cores, spec.memory_bytes, reserve_bytes):
+            found = min(found, prospect_by(host))
+    return found
+
+
+def prospect_by(host: HostEntry) -> Prospect:
+    if host.drains or host.is_away:
+        return Prospect.SOME_DAY
+    return Prospect.NOW if host.answers else Prospect.SOON
+
+
+def host_for(node: NodeEntry, spec: Job, reserve_bytes: int, claimed: Collection[str] = ()) -> HostEntry | None:
+    """One that can take it now: the one where least is left beside it, of cores, then of memory and scratch space."""
+    best: tuple[tuple[int, int, int, str], HostEntry] | None = None
+    for host in node.hosts.values():
+        if not host.is_open or host.id in claimed:
+            continue
+        size = host.size
+        cores = size.cores - host.cores_used - spec.cores
+        memory = 0 if size.memory_bytes is None else size.memory_bytes - host.memory_used_bytes - (spec.memory_bytes or 0)
+        scratch = 0 if size.scratch_bytes is None else size.scratch_bytes - host.scratch_used_bytes - reserve_bytes
+        if cores < 0 or memory < 0 or scratch < 0:
+            continue
+        rank = (cores, memory, scratch, host.id)
+        if best is None or rank < best[0]:
+            best = (rank, host)
+    return None if best is None else best[1]
+
+
+def large_enough(node: NodeEntry, spec: Job, reserve_bytes: int) -> list[str]:
+    """The open hosts that could take it if they were free."""
+    hosts = [host for host in node.hosts.values() if host.is_open]
+    return [host.id for host in hosts if host.size.takes(spec.cores, spec.memory_bytes, reserve_bytes)]
+
+
+def has_host_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
+    """Whether this node has an open host for the ready job. Else the job is elsewhere now, waits, or has failed."""
+    state, spec = decision.state, run.workflow.jobs[job.id]
+    here = prospect_of(node, spec, job.reserve_bytes)
+    if here is Prospect.NOW:
+        return True
+    if here is Prospect.SOON:
+        park(state, node.id, run, job)
+        return False
+    size_bytes = footprint_of(state, run, job)
+    by_node = {other.id: prospect_of(other, spec, job.reserve_bytes) for other in state.nodes.values()}
+    roomy = {name: prospect for name, prospect in by_node.items() if state.nodes[name].capacity_bytes >= size_bytes}
+    able = [state.nodes[name] for name, prospect in roomy.items() if prospect is Prospect.NOW]
+    if able:
+        why = f"no host beside {node.id} can take it"
+        decision.emit(cmd.RehomeJob, run=run.id, job=job.id, node=nearest(state, run, job, able).id, why=why)
+    elif min(by_node.values()) < Prospect.NEVER:
+        park(state, NOWHERE, run, job)
+    else:
+        refuse(decision, run, job, no_host(state, spec, job.reserve_bytes))
+    return False
+
+
+def has_room_elsewhere(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, size_bytes: int) -> bool:
+    """A job that is too large for its node goes to one that is large enough, if there is one that has a host for it."""
+    state, spec = decision.state, run.workflow.jobs[job.id]
+    able = [other for other in state.nodes.values() if other.capacity_bytes >= size_bytes]
+    if state.on_hosts and not run.is_engines:
+        able = [other for other in able if prospect_of(other, spec, job.reserve_bytes) is Prospect.NOW]
+    if not able:
+        return False
+    why = f"{node.id} is smaller than what it needs at once"
+    decision.emit(cmd.RehomeJob, run=run.id, job=job.id, node=nearest(state, run, job, able).id, why=why)
+    return True
+
+
+def footprint_of(state: State, run: RunEntry, job: JobEntry) -> int:
+    return job.reserve_bytes + sum([file.size_bytes for file in inputs_of(state, run, job.id)])
+
+
+def nearest(state: State, run: RunEntry, job: JobEntry, able: list[NodeEntry]) -> NodeEntry:
+    """The one that has most of what it reads; then the one with most cores to spare, where fewest wait."""
+    files = inputs_of(state, run, job.id)
+
+    def rank(node: NodeEntry) -> tuple[bool, int, int, int, str]:
+        there = [file.copies.get(node.id) for file in files]
+        held_bytes = sum([copy.size_bytes for copy in there if copy is not None and copy.state is CopyState.PRESENT])
+        waiting = len(node.ready) + node.admitted_waiting
+        return not node.reachable, -held_bytes, node.cores_used + waiting - node.cores, waiting, node.id
+
+    return min(able, key=rank)
+
+
+def park(state: State, where: str, run: RunEntry, job: JobEntry) -> None:
+    """Until something is heard of hosts (`apply_hosts.look_again`). It stands in nobody's way meanwhile, and holds no room."""
+    state.parked.setdefault(where, []).append((run.id, job.id))
+
+
+def no_host(state: State, spec: Job, reserve_bytes: int) -> Fault:
+    hosts = [host.size for node in state.nodes.values() for host in node.hosts.values()]
+    gone, why = state.host_gone or (Host("", 0), "")
+    left = ""
+    if gone.takes(spec.cores, spec.memory_bytes, reserve_bytes):
+        left = f". Host {gone.id!r}, which could have taken it, is gone" + (f" ({why})" if why else "")
+    message = f"{too_large(spec, hosts, reserve_bytes)}{left}: add a host that can take it, then `stager resume`"
+    return Fault(ErrorClass.REFUSED, NO_HOST_CODE, message, spec.id)
+
+
+def call_back_stranded(decision: Decision) -> None:
+    """Jobs that are admitted to nodes whose hosts went away hand back what was set aside for them, unless a host may take them soon."""
+    state = decision.state
+    stranded, state.stranded = dict.fromkeys(state.stranded), []
+    if not any(state.nodes[name].admitted_waiting for name in stranded):
+        return
+    for run in [state.runs[name] for name in state.active if not state.runs[name].is_engines]:
+        waiting = [job for job in run.jobs.values() if job.state is JobState.ADMITTED and job.node in stranded]
+        for job in waiting:
+            prospect = prospect_of(state.nodes[job.node], run.workflow.jobs[job.id], job.reserve_bytes)
+            if prospect > Prospect.SOON:
+                why = f"no host beside {job.node} can take it any more"
+                decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=state.now, counts=False, why=why)
