@@ -34,11 +34,14 @@ UNREACHED = 4
 
 def work_nodes(decision: Decision) -> None:
     """Those that something happened to. One that is idle is left alone until it is dirty: working it would decide nothing."""
-    state = decision.state
-    for node in state.nodes.values():
-        if node.dirty:
-            work_node(decision, node)
-            node.dirty = not is_idle(state, node)
+    state, again = decision.state, True
+    while again:
+        decision.rehomed = False
+        for node in state.nodes.values():
+            if node.dirty:
+                work_node(decision, node)
+                node.dirty = not is_idle(state, node)
+        again = decision.rehomed
 
 
 def is_idle(state: State, node: NodeEntry) -> bool:

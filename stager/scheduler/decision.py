@@ -16,10 +16,12 @@ DOUBLINGS_MAX = 32
 
 
 class Decision:
-    __slots__ = ("cause", "commands", "state")
+    """`rehomed`: jobs went to other nodes, which may have been worked already."""
+
+    __slots__ = ("cause", "commands", "rehomed", "state")
 
     def __init__(self, state: State, cause: str) -> None:
-        self.state, self.cause = state, cause
+        self.state, self.cause, self.rehomed = state, cause, False
         self.commands: list[Command] = []
 
     def emit(self, kind: type, **facts: Any) -> None:

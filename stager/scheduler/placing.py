@@ -87,7 +87,7 @@ def has_host_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEn
     able = [state.nodes[name] for name, prospect in roomy.items() if prospect is Prospect.NOW]
     if able:
         why = f"no host beside {node.id} can take it"
-        decision.emit(cmd.RehomeJob, run=run.id, job=job.id, node=nearest(state, run, job, able).id, why=why)
+        rehome(decision, run, job, able, why)
     elif min(by_node.values()) < Prospect.NEVER:
         park(state, NOWHERE, run, job)
     else:
@@ -104,8 +104,13 @@ def has_room_elsewhere(decision: Decision, node: NodeEntry, run: RunEntry, job: 
     if not able:
         return False
     why = f"{node.id} is smaller than what it needs at once"
-    decision.emit(cmd.RehomeJob, run=run.id, job=job.id, node=nearest(state, run, job, able).id, why=why)
+    rehome(decision, run, job, able, why)
     return True
+
+
+def rehome(decision: Decision, run: RunEntry, job: JobEntry, able: list[NodeEntry], why: str) -> None:
+    decision.emit(cmd.RehomeJob, run=run.id, job=job.id, node=nearest(decision.state, run, job, able).id, why=why)
+    decision.rehomed = True
 
 
 def footprint_of(state: State, run: RunEntry, job: JobEntry) -> int:

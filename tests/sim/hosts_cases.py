@@ -10,9 +10,12 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from msgspec import structs
+
 from stager.model.topology import Host, Topology
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import make_plan
+from stager.planning.plan import Plan
 from stager.sim.faults import ALL_TROUBLES, HOST_TROUBLES, sampled_faults
 
 # As long as the Machine waits for a host that is silent, and a round of retries beside it.
@@ -25,6 +28,8 @@ def with_hosts(case: Any, seed: int, troubles: tuple[str, ...] = ()) -> Any:
     topology = topology_with_hosts(case.topology, random)
     workflows = [wide(workflow, topology, random) for workflow in case.workflows]
     plans = [make_plan(workflow, topology, spill_origin=plan.spill_origin) for workflow, plan in zip(workflows, case.plans, strict=True)]
+    if seed % 4 == 0:
+        plans = [at_random(plan, topology, random) for plan in plans]
     if not troubles:
         return replace(case, topology=topology, workflows=workflows, plans=plans)
     horizon_s = 2.0 * sum(plan.makespan_s for plan in plans) + 1.0
@@ -59,6 +64,12 @@ def wide(workflow: Workflow, topology: Topology, random: Random) -> Workflow:
         memory_bytes = random.choice((None, 0, like.memory_bytes))
         jobs[name] = replace(job, cores=cores, memory_bytes=memory_bytes)
     return replace(workflow, jobs=jobs)
+
+
+def at_random(plan: Plan, topology: Topology, random: Random) -> Plan:
+    """With jobs beside any nodes: their hosts are too small, or there are none any more."""
+    names = [node.id for node in topology.nodes]
+    return replace(plan, jobs=tuple(structs.replace(job, node=random.choice(names)) for job in plan.jobs))
 
 
 def troubles_of(seed: int) -> tuple[str, ...]:
