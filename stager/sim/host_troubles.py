@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # A machine that takes the place of another is there after so long at least.
 REPLACED_AFTER_S = 1.0
-# Until it is sure that nothing of a host can be committed any more.
+# Until it is sure that nothing of a host can be committed any more; or until after another of its name is there.
 CLOSED_AFTER_S = 0.2
 CORES = (1, 2, 4, 8)
 
@@ -99,7 +99,8 @@ class HostTroubles:
         world = self._world
         host.gone, host.heard = True, True
         world.say(None, ev.HostGone(at=world.clock.now, host=host.id, why="its machine is terminated"))
-        world.clock.after(CLOSED_AFTER_S if trouble.at_share * 5 % 1 < 0.5 else 0.0, self._close, host)
+        closed_after_s = (0.0, CLOSED_AFTER_S, trouble.lasts_s + 2 * REPLACED_AFTER_S)[int(trouble.at_share * 5 % 1 * 3)]
+        world.clock.after(closed_after_s, self._close, host)
         world.clock.after(trouble.lasts_s + REPLACED_AFTER_S, self._replace, host, trouble.at_share * 3 % 1 < 0.5)
 
     def _close(self, host: SimHost) -> None:
