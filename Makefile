@@ -11,7 +11,9 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 export VENV := $(or $(VIRTUAL_ENV),$(CURDIR)/.venv)
 export STAGER_TEST_TOOLS := $(CACHE)
 PYTHON := $(VENV)/bin/python
+# Most of the tests of processes wait for something: on two cores a third worker of pytest finds time there.
 WORKERS ?= 2
+TEST_WORKERS ?= 3
 # Where it is set, each worker of pytest rewrites and compiles 450 modules of tests anew, in 10 s.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -53,7 +55,7 @@ test: setup ## every test
 	$(PYTHON) scripts/cargo_tests.py || { status=1; echo "FAILED: tests of cargo"; }; cargo_s=$$SECONDS; \
 	cargo build --release --locked -p stager-fuzz || { status=1; echo "FAILED: the fuzz targets do not build"; }; fuzz_s=$$SECONDS; \
 	echo "make test: tests of cargo $$cargo_s s, building the fuzz targets $$((fuzz_s - cargo_s)) s; pytest follows"; \
-	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --durations=20 --durations-min=5 tests || status=1; \
+	$(PYTHON) -m pytest -n $(TEST_WORKERS) --dist loadgroup --durations=20 --durations-min=5 tests || status=1; \
 	[ $$status = 0 ] || echo "make test: something failed, see above"; \
 	exit $$status
 
