@@ -1,19 +1,19 @@
 """The way into the sandbox that a failed job left: where it is, its environment, its inputs as they were linked.
 
-May know: the Machine's state (read only), the kept sandboxes, the node. One rule: it changes nothing; the inputs are those that are on
-the node now, and no lease keeps them there.
+May know: the Machine's state (read only), the kept sandboxes, the nodes. One rule: it changes nothing; the inputs are those that are on
+a node now, and no lease keeps them there.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from stager import wire
-from stager.adapters.ionode import IoNode
 from stager.model.errors import InvalidInput, Refused, StagerError
+from stager.runtime.node_link import NodeLink
 from stager.scheduler.state import State
 from stager.scheduler.states import CopyState, JobState
 from stager.service.inquiry import Inquiry
@@ -26,32 +26,47 @@ from stager.worker.spec import SCRATCH
 INSPECTIONS = itertools.count(1)
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A replica, on a node that can be asked."""
+
+    node: str
+    file: str
+    generation: str
+
+
 class Furnishing:
-    """By the node. `epoch`: of the scheduler that asks."""
+    """By the nodes. `epoch`: of the scheduler that asks."""
 
-    def __init__(self, client: IoNode, node: str, epoch: int) -> None:
-        self.client, self.node, self.epoch = client, node, epoch
+    def __init__(self, links: Mapping[str, NodeLink], epoch: int) -> None:
+        self.links, self.epoch = links, epoch
 
-    def held_now(self, state: State, files: set[str]) -> dict[str, str]:
-        """The generation of each that is on the node; what it is was checked when it came there, as at its first."""
+    def held_now(self, state: State, files: set[str]) -> dict[str, Held]:
+        """Of each that is on a node; what it is was checked when it came there, as at its first."""
         found = {}
         for file_id in files:
-            copy = state.files[file_id].copies.get(self.node) if file_id in state.files else None
-            if copy is not None and copy.state is CopyState.PRESENT:
-                found[file_id] = copy.generation
+            copies = state.files[file_id].copies if file_id in state.files else {}
+            for node, copy in copies.items():
+                if copy.state is CopyState.PRESENT and state.nodes[node].reachable:
+                    found[file_id] = Held(node, file_id, copy.generation)
         return found
 
-    async def linked(self, kept: Kept, files: dict[str, tuple[str, str]]) -> list[wire.Mount]:
-        """As the job had them: the node says where they are while it furnishes a sandbox that is dropped again."""
-        if not files:
-            return []
+    async def linked(self, kept: Kept, files: Mapping[str, Held]) -> list[wire.Mount]:
+        """As the job had them, by their paths in the sandbox."""
+        nodes = sorted({held.node for held in files.values()})
+        return [mount for node in nodes for mount in await self._linked_by(node, kept, files)]
+
+    async def _linked_by(self, node: str, kept: Kept, files: Mapping[str, Held]) -> list[wire.Mount]:
+        """The node says where they are while it furnishes a sandbox that is dropped again."""
+        client = self.links[node].client
         inspection = f"inspection-{self.epoch}-{next(INSPECTIONS)}"
         directory = f"{kept.place.directory}/{inspection}"
-        inputs = [{"file_id": file, "generation": held, "path": path, "access": "link"} for path, (file, held) in files.items()]
+        its = {path: held for path, held in files.items() if held.node == node}
+        inputs = [{"file_id": each.file, "generation": each.generation, "path": path, "access": "link"} for path, each in its.items()]
         try:
-            staged = await self.client.stage_in(inspection, {"sandbox_dir": directory, "inputs": inputs, "direct": [], "reservation": None})
+            staged = await client.stage_in(inspection, {"sandbox_dir": directory, "inputs": inputs, "direct": [], "reservation": None})
         finally:
-            await self.client.release(inspection, {"sandbox_dir": directory, "remove_sandbox": True, "reservation_id": None})
+            await client.release(inspection, {"sandbox_dir": directory, "remove_sandbox": True, "reservation_id": None})
         return [
             wire.Mount(source=each.source, target=kept.place.sandbox + each.target.removeprefix(directory), directory=each.directory)
             for each in staged.mounts
@@ -85,7 +100,7 @@ class Sandboxes:
         spec = replace(spec, env=dict(entry.env))
         links = {each.path: each.file_id for each in spec.inputs if each.access is InputAccess.LINK}
         held = await self.inquiry.ask(lambda: self.furnishing.held_now(self.runs.state, set(links.values())))
-        mounts = await self.furnishing.linked(found, {path: (file, held[file]) for path, file in links.items() if file in held})
+        mounts = await self.furnishing.linked(found, {path: held[file] for path, file in links.items() if file in held})
         missing = [path for path, file in links.items() if file not in held] + [each.path for each in spec.direct]
         # A job that ended well has lost it before its outputs were looked for.
         try:

@@ -108,7 +108,7 @@ def run_services(machine: MachineSide, node: NodeSide, state_dir: StateDir, run_
 
 def sandboxes(machine: MachineSide, node: NodeSide) -> Sandboxes:
     process = node.process
-    furnishing, program = Furnishing(process.client, process.node_id, machine.past.epoch), process.settings.program
+    furnishing, program = Furnishing(node.links, machine.past.epoch), process.settings.program
     tenancy = machine.tenancy
     return Sandboxes(machine.inquiry, machine.runs, node.kept_sandboxes, furnishing, program, lambda run: bool(tenancy.of_run(run)))
 

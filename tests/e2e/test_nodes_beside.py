@@ -157,3 +157,34 @@ def test_two_nodes_of_one_name_are_refused(rig: Rig) -> None:
             await composed.open(lambda epoch: [Dead("node0", epoch)])
 
     asyncio.run(main())
+
+
+def test_the_kept_sandbox_of_a_job_has_its_inputs_of_the_node_that_it_ran_beside(rig: Rig, ionode: Callable[..., IoNode]) -> None:
+    """They were called missing where the embedded node had them not."""
+    node = ionode(node_id="node1", options=on_loopback())
+    files = [rig.source("in", b"x" * 300_000), rig.final("out")]
+    workflow = rig.workflow("fails", files, [rig.job("fails", "false", ("in",), ("out",))])
+
+    async def main() -> None:
+        composed = Composed(rig)
+        await composed.open(lambda epoch: [found(node, epoch)])
+        await composed.all_up()
+        run = await composed.submit(workflow, fails="node1")
+
+        async def failed() -> bool:
+            return await composed.state(run) == "failed"
+
+        await composed.until(failed)
+        sandbox = await composed.scheduler.services.owner.sandboxes.of(run, "fails")
+        assert not sandbox.missing and [Path(mount.target).name for mount in sandbox.mounts] == ["in"]
+        assert Path(sandbox.mounts[0].source).read_bytes() == b"x" * 300_000
+        node.kill()
+
+        async def lost() -> bool:
+            return not (await composed.nodes())["node1"].connected
+
+        await composed.until(lost)
+        assert (await composed.scheduler.services.owner.sandboxes.of(run, "fails")).missing == ["in"], "of a node that is away"
+        await composed.close()
+
+    asyncio.run(main())

@@ -38,8 +38,7 @@ def sandboxes(tmp_path: Path, *jobs: str) -> Sandboxes:
 
     inquiry: Any = SimpleNamespace(ask=ask)
     runs: Any = SimpleNamespace(known=lambda run: entry, state=SimpleNamespace(files={}))
-    nobody: Any = None
-    return Sandboxes(inquiry, runs, kept_sandboxes, Furnishing(nobody, "node0", 1), "", lambda run: False)
+    return Sandboxes(inquiry, runs, kept_sandboxes, Furnishing({}, 1), "", lambda run: False)
 
 
 def test_a_job_that_a_resume_dropped_is_no_job_of_the_run(tmp_path: Path) -> None:
