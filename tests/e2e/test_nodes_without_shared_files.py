@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 
+from stager.adapters.node_place import NodePlace
+from stager.adapters.node_remote import NodeRemote
+from stager.runtime.live_world import LiveWorld
+from stager.runtime.node_link import NodeLink
+from stager.runtime.outstanding import Outstanding
+from stager.runtime.peering import Peering
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
 from tests.testbed.ionode import API_VERSION, IoNode
 from tests.testbed.network import Host, Network
 from tests.testbed.places import ionode_binary
@@ -122,3 +131,41 @@ def test_a_copy_over_a_line_that_was_cut_for_a_while_is_whole(net: Network, star
             second.event_of(transfer, wait_s=1)
     assert second.event_of(transfer)["kind"] == "transfer_done"
     assert fetched(client, len(data), second, generation="copy") == data
+
+
+def test_a_scheduler_on_a_third_host_tells_nodes_of_one_another_and_has_them_copy(net: Network, start: Callable[[str], IoNode]) -> None:
+    first, second = start("a"), start("b")
+    client = client_of(net, first, second)
+    data, replica = pushed(client, SIZES[1], first)
+    what: dict[str, Any] = {"file": f"f{SIZES[1]}", "lfn": "f", "run": "r", "size_bytes": SIZES[1], "blake3": replica["blake3"]}
+    where: dict[str, Any] = {"node": "b", "transfer": "t1", "source": "a", "source_generation": "g"}
+    copy = cmd.CopyReplica(id="c1", at=0.0, cause="e1", purpose=cmd.Purpose.DEMAND, priority=5, **what, **where)
+
+    async def main() -> None:
+        told: list[ev.Event] = []
+        outstanding, peering, nothing = Outstanding(), Peering(), cast(Any, None)
+        world = LiveWorld(nothing, nothing, outstanding, asyncio.get_running_loop(), lambda events: None)
+
+        def put(event: ev.Event, on_durable: Callable[[], None] | None = None) -> None:
+            told.append(event)
+            world._carry_out([event], [], [])
+
+        places = [NodePlace(node.node_id, node.address, client.outside(f"{TOKEN}.{node.node_id}")) for node in (first, second)]
+        sources = [NodeRemote(place, epoch=2) for place in places]
+        links = [NodeLink(source, put, outstanding, nothing, world.fatal, world.fatal, lambda: 1.0, peering) for source in sources]
+        world.open(links, nothing)
+        async with asyncio.timeout(30):
+            while not all(link.up for link in links):
+                await asyncio.sleep(0.01)
+            world._carry_out([], [copy], [])
+            while not (ended := [event for event in told if getattr(event, "transfer", "") == "t1"]):
+                await asyncio.sleep(0.01)
+        assert world.failure is None and isinstance(ended[0], ev.TransferDone), ended
+        for link in links:
+            await link.close()
+            link.client.close()
+        await world.tasks.close()
+
+    with client.inside():
+        asyncio.run(main())
+    assert fetched(client, SIZES[1], second, generation="t1") == data
