@@ -12,7 +12,7 @@ from bisect import bisect_right
 
 from stager.model.workflow import graph_of
 from stager.scheduler.commands import RunOutcome
-from stager.scheduler.node_load import NodeLoad
+from stager.scheduler.node_load import HostsLoad, NodeLoad
 from stager.scheduler.run_times import Attempted, Moved, RunTimes, Way
 from stager.scheduler.trail import Cause, Span, Trail
 
@@ -39,7 +39,7 @@ class Walk(Trail):
         assert times.workflow is not None and times.finished_at is not None, "of a run that is over"
         super().__init__(times.submitted_at, times.finished_at, times.closings(), times.job_failed)
         self.times, self.parents = times, graph_of(times.workflow).parents
-        self.loads: dict[str, NodeLoad] = {}
+        self.loads: dict[str, NodeLoad | HostsLoad] = {}
         self.of_job: dict[str, list[Attempted]] = {}
         for attempt in times.own_attempts():
             if attempt.ended_at is not None:
@@ -219,9 +219,14 @@ class Walk(Trail):
             marks += steps.changes(since, self.cursor) if steps is not None else []
         self.back_in_pieces(since, marks, why, job)
 
-    def load_of(self, node: str) -> NodeLoad:
+    def load_of(self, node: str) -> NodeLoad | HostsLoad:
         if node not in self.loads:
-            self.loads[node] = NodeLoad([each for each in self.times.attempts.values() if each.node == node], self.times.limits_at)
+            times = self.times
+            attempts = list(times.attempts.values())
+            if times.hosts.by_host:
+                self.loads[node] = HostsLoad(node, attempts, times.hosts.by_host)
+            else:
+                self.loads[node] = NodeLoad([each for each in attempts if each.node == node], times.limits_at)
         return self.loads[node]
 
     # Transfers

@@ -1,17 +1,23 @@
-"""How many cores, and how much memory, attempts took of one node in time.
+"""How many cores, and how much memory, attempts took of one node in time, or of the hosts beside it.
 
-May know: when attempts began and ended. One rule: a node is full when the widest of its attempts would not fit beside what runs: a job
-that has to wait there may stand behind that one.
+May know: when attempts began and ended. One rule: a node is full when the widest of its attempts would not fit beside what runs, on none
+of its hosts: a job that has to wait there may stand behind that one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
+from math import inf
 
 from stager.planning.policy import Limits
 from stager.scheduler.run_times import Attempted
+from stager.scheduler.steps import Steps
+
+
+def no_limits(_: float) -> Limits:
+    return Limits()
 
 
 class NodeLoad:
@@ -38,6 +44,11 @@ class NodeLoad:
     def is_full(self, time: float) -> bool:
         found = bisect_right(self._times, time) - 1
         return found >= 0 and self._is_full(found)
+
+    def used(self, time: float) -> tuple[int, int]:
+        """(cores, bytes of memory) then."""
+        found = bisect_right(self._times, time) - 1
+        return (self._cores[found], self._memory_bytes[found]) if found >= 0 else (0, 0)
 
     def _is_full(self, index: int) -> bool:
         limits = self._limits_at(self._times[index])
@@ -66,3 +77,42 @@ def changes_of(attempt: Attempted) -> Iterator[tuple[float, int, int]]:
         yield until, cores, memory_bytes
     if attempt.ended_at is not None:
         yield attempt.ended_at, -cores, -memory_bytes
+
+
+class HostsLoad:
+    """The same of a node with hosts. Without one that is open it is full."""
+
+    def __init__(self, node: str, attempts: Sequence[Attempted], hosts: Mapping[str, Steps]) -> None:
+        self._node, self._hosts = node, hosts
+        here = [each for each in attempts if each.node == node]
+        self._widest_cores = max([each.cores for each in here], default=1)
+        self._widest_bytes = max([each.memory_bytes for each in here], default=0)
+        on_host: dict[str, list[Attempted]] = {host: [] for host in hosts}
+        for each in attempts:
+            if each.host in on_host:
+                on_host[each.host].append(each)
+        self._loads = {host: NodeLoad(ran, no_limits) for host, ran in on_host.items()}
+
+    def changes(self, since: float, until: float) -> list[float]:
+        found = [time for load in self._loads.values() for time in load.changes(since, until)]
+        found += [time for steps in self._hosts.values() for time in steps.changes(since, until)]
+        return sorted(dict.fromkeys(found))
+
+    def is_full(self, time: float) -> bool:
+        for host, steps in self._hosts.items():
+            node, size = steps.at(time, None) or ("", None)
+            if node != self._node or size is None:
+                continue
+            cores, memory_bytes = self._loads[host].used(time)
+            most_bytes = inf if size.memory_bytes is None else size.memory_bytes
+            if cores + self._widest_cores <= size.cores and memory_bytes + self._widest_bytes <= most_bytes:
+                return False
+        return True
+
+    def full_since(self, time: float, earliest: float) -> float:
+        since = time
+        for mark in reversed([earliest, *self.changes(earliest, time)]):
+            if not self.is_full(mark):
+                break
+            since = mark
+        return since

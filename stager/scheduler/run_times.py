@@ -7,7 +7,6 @@ was submitted.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +17,8 @@ from stager.model.workflow import Workflow
 from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.scheduler.host_times import HostTimes
+from stager.scheduler.steps import Steps
 
 # A run with such an end stays ended.
 FOR_GOOD = (cmd.RunOutcome.SUCCEEDED, cmd.RunOutcome.CANCELLED)
@@ -50,6 +51,7 @@ class Attempted:
     wall_s: float | None = None
     is_ok: bool = False
     is_void: bool = False
+    host: str = ""
     space_waits: list[tuple[float, float]] = field(default_factory=list)
 
 
@@ -84,35 +86,6 @@ class Closed:
     until: float
 
 
-class Steps:
-    """A value that changes now and then: it is set in the order of time."""
-
-    __slots__ = ("_times", "_values")
-
-    def __init__(self) -> None:
-        self._times: list[float] = []
-        self._values: list[Any] = []
-
-    def set(self, at: float, value: Any) -> None:
-        self._times.append(at)
-        self._values.append(value)
-
-    def newest(self, default: Any) -> Any:
-        return self._values[-1] if self._values else default
-
-    def at(self, time: float, default: Any) -> Any:
-        found = bisect_right(self._times, time)
-        return self._values[found - 1] if found else default
-
-    def forget_past(self) -> None:
-        """All but what is so now."""
-        del self._times[:-1], self._values[:-1]
-
-    def changes(self, since: float, until: float) -> list[float]:
-        """When, between the two."""
-        return self._times[bisect_right(self._times, since) : bisect_left(self._times, until)]
-
-
 class RunTimes:
     """Fed with the journal, or while a simulation goes on, from before the run is submitted."""
 
@@ -141,6 +114,7 @@ class RunTimes:
         # By node: jobs that are admitted and have not begun, and whether it is away.
         self.waiting: dict[str, Steps] = {}
         self.away: dict[str, Steps] = {}
+        self.hosts = HostTimes()
         self.limits, self.admitted_waiting_max = Steps(), Policy().admitted_waiting_max
         # Since when it is being ended, and whether that can be taken back.
         self._asked_at: float | None = None
@@ -255,7 +229,7 @@ def run_submitted(times: RunTimes, event: ev.RunSubmitted) -> None:
         times.workflow, times.submitted_at = event.workflow, event.at
         times.admitted_waiting_max = min(times.admitted_waiting_max, event.plan.ahead_max or times.admitted_waiting_max)
         times.planned_on = {entry.job: entry.node for entry in event.plan.jobs}
-        for steps in (times.limits, *times.waiting.values(), *times.away.values()):
+        for steps in (times.limits, *times.waiting.values(), *times.away.values(), *times.hosts.by_host.values()):
             steps.forget_past()
 
 
@@ -298,6 +272,10 @@ def node_reported(times: RunTimes, event: ev.NodeReported) -> None:
     for move in gone:
         move.not_before = event.at
         times.end_move(move, event.at, is_ok=False)
+
+
+def host_heard(times: RunTimes, event: ev.HostReported | ev.HostLost | ev.HostDraining | ev.HostGone) -> None:
+    times.hosts.heard(event)
 
 
 def transfer_ended(times: RunTimes, event: ev.TransferDone | ev.TransferFailed | ev.TransferCancelled) -> None:
@@ -380,8 +358,9 @@ def attempt_begun(times: RunTimes, command: cmd.StartAttempt) -> None:
         command.node,
         command.at,
         inputs,
-        min(cores, times.limits_at(command.at).cores),
+        cores if command.host else min(cores, times.limits_at(command.at).cores),
         memory_bytes,
+        host=command.host,
     )
 
 
@@ -436,6 +415,10 @@ HEARD: dict[type, Callable[[RunTimes, Any], None]] = {
     ev.EngineRunEnded: engine_run_ended,
     ev.NodeLost: node_lost,
     ev.NodeReported: node_reported,
+    ev.HostReported: host_heard,
+    ev.HostLost: host_heard,
+    ev.HostDraining: host_heard,
+    ev.HostGone: host_heard,
     ev.TransferDone: transfer_ended,
     ev.TransferFailed: transfer_ended,
     ev.TransferCancelled: transfer_ended,

@@ -45,7 +45,7 @@ class Accesses:
                 self._admitted(machine, command)
             elif kind is cmd.StartAttempt:
                 cores = machine.state.runs[command.run].workflow.jobs[command.job].cores
-                self._begun[command.attempt] = (command.at, min(cores, machine.state.limits.cores))
+                self._begun[command.attempt] = (command.at, cores if command.host else min(cores, machine.state.limits.cores))
                 owner = (command.run, command.job)
                 if owner in self._taken:
                     self._taken[owner] = (self._taken[owner][0], True)

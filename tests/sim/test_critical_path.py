@@ -36,6 +36,7 @@ class Moment(NamedTuple):
     cores: dict[str, int]
     short_of_space: frozenset[tuple[str, str]]
     uploading: frozenset[tuple[str, str]]
+    hosts_free: dict[str, int] | None
 
 
 def moment_of(machine: Machine) -> Moment:
@@ -46,7 +47,14 @@ def moment_of(machine: Machine) -> Moment:
         {node.id: node.cores_used for node in state.nodes.values()},
         frozenset((each.run, each.job) for each in state.attempts.values() if each.needed_bytes is not None),
         frozenset((each.run, state.files[each.file].lfn) for each in state.transfers.values() if not each.is_fetch),
+        hosts_free(machine) if state.on_hosts else None,
     )
+
+
+def hosts_free(machine: Machine) -> dict[str, int]:
+    """By node, the most cores that are free on one host."""
+    nodes = machine.state.nodes.values()
+    return {node.id: max([host.size.cores - host.cores_used for host in node.hosts.values() if host.is_open], default=0) for node in nodes}
 
 
 def simulated(case: Case) -> tuple[dict[str, tuple[RunTimes, list[Span]]], list[Moment], Machine]:
@@ -95,6 +103,11 @@ def check(case: Case) -> None:
             check_span(machine, run, span, moments[bisect_right(begins, (span.begun_at + span.ended_at) / 2) - 1])
 
 
+def memory_is_watched(machine: Machine) -> bool:
+    hosts = [host for node in machine.state.nodes.values() for host in node.hosts.values()]
+    return any(host.size.memory_bytes is not None for host in hosts)
+
+
 def check_span(machine: Machine, run: str, span: Span, then: Moment) -> None:
     """What the Machine knew in the middle of it."""
     state = then.jobs.get((run, span.job))
@@ -106,12 +119,15 @@ def check_span(machine: Machine, run: str, span: Span, then: Moment) -> None:
         assert state in WAITING, (span, state)
     if span.cause is Cause.CORES:
         widest = max(job.cores for entry in machine.state.runs.values() for job in entry.workflow.jobs.values())
-        assert max(then.cores.values()) + widest > machine.state.limits.cores, span
+        if then.hosts_free is None:
+            assert max(then.cores.values()) + widest > machine.state.limits.cores, span
+        else:
+            assert min(then.hosts_free.values()) < widest or memory_is_watched(machine), span
     if span.cause is Cause.UPLOADS:
         assert (run, span.lfn) in then.uploading, span
 
 
-@pytest.mark.parametrize("kind", ["plain", "sizes", "runs", "nodes", "pooled", "direct"])
+@pytest.mark.parametrize("kind", ["plain", "sizes", "runs", "nodes", "pooled", "direct", "hosts"])
 def test_where_nothing_fails_and_deciding_takes_no_time_nothing_is_the_schedulers(kind: str) -> None:
     """Of what turns out larger than it was said to be, one may have to give way to others, and run again."""
     none_of = {Cause.SCHEDULER, Cause.DRAINED, Cause.INTERRUPTED} | ({Cause.RETRIES} if kind != "sizes" else set())
