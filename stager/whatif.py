@@ -20,6 +20,7 @@ from stager.model.topology import Topology
 from stager.model.workflow import Workflow
 from stager.planning.bounds import Bound, Limit, Seen, bottleneck, lower_bound
 from stager.planning.choose_order import beside_bytes
+from stager.planning.fitting import check_hosts
 from stager.planning.make_plan import check_capacity, make_plan
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
@@ -91,6 +92,7 @@ class Subject:
         truth = make_plan(self.workflow, topology, self.profiles, policy, limits, self.spill_origin) if self.ignore_profiles else plan
         try:
             check_capacity(plan)
+            check_hosts(self.workflow, topology)
         except Refused as refused:
             return Answer(RunOutcome.REFUSED, refused.fault())
         faults = NO_FAULTS if question.failures is None else faults_of(question.failures, topology, FAILURES_OVER * truth.makespan_s)

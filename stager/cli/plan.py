@@ -22,6 +22,7 @@ from stager.cli.workflow_file import cluster_topology, read_only
 from stager.estimate import estimate
 from stager.model.workflow import Workflow, graph_of
 from stager.planning.explain import explain_file
+from stager.planning.fitting import check_hosts
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan_json import to_json
 from stager.planning.policy import Limits
@@ -104,6 +105,7 @@ def command(
     if not workflow.engine:
         tell_taken(workflow, settings)
     check_capacity(plan)
+    check_hosts(workflow, topology)
     if simulated:
         limits = Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
         truth = plan_of(workflow, settings, profiles, spill, policy=policy, topology=topology) if ignore_profiles else plan

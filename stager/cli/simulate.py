@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from math import isfinite
@@ -28,7 +28,7 @@ from stager.cli.options import (
     state_dir_option,
 )
 from stager.cli.simulated import answer_json, print_answers
-from stager.cli.workflow_file import read_only
+from stager.cli.workflow_file import cluster_topology, read_only
 from stager.model.topology import (
     DEFAULT_DISK_BYTES_PER_S,
     DEFAULT_LATENCY_S,
@@ -48,6 +48,20 @@ from stager.whatif import Question, Subject, ask
 
 WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 # With none of any other knob nothing would ever move, or time would not.
+SAID_BY_TOPOLOGY = (
+    "nodes",
+    "cores",
+    "capacity",
+    "wan",
+    "latency",
+    "disk",
+    "network",
+    "overhead",
+    "fetch_file",
+    "upload_file",
+    "overhead_file",
+    "failures_per_hour",
+)
 MAY_BE_ZERO = ("fetches_ahead_max", "outage_s_max")
 
 
@@ -121,6 +135,7 @@ Example:
   stager simulate workflow.yml --nodes 1 --nodes 2 --nodes 4 --cores 8
   stager simulate workflow.yml --policy default --policy lookahead=off --failures 1 --failures 2
   stager simulate workflow.yml --no-direct
+  stager simulate workflow.yml --topology cluster.yml --failures 1
   stager simulate soykb.json --capacity '1 GB' --capacity '3 GB' --json | jq '.rows[].makespan_s'"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -138,6 +153,12 @@ Example:
 @many("policy", PolicyChoice(), "'default', or knobs as in 'lookahead=off,fetches_ahead_max=8'")
 @many("failures", click.INT, "a seed: nodes, origins, transfers, jobs and the scheduler fail as drawn from it; default: nothing fails")
 @many("failures_per_hour", click.FloatRange(0.0, 3600.0), "how often each node is lost with its disk: plans reckon with it; default: 0")
+@click.option(
+    "--topology",
+    "cluster",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="simulate on the nodes and links of this file (docs/formats/topology.md), which need not be alike",
+)
 @click.option("--processes", type=click.IntRange(1), help="how many to use for several rows; default: one per core that may be used")
 @output_origin_option
 @spill_option
@@ -147,6 +168,7 @@ Example:
 @json_option
 def command(
     file: Path,
+    cluster: Path | None,
     processes: int | None,
     output_origin: str | None,
     spill: str | None,
@@ -161,24 +183,30 @@ def command(
 
     An option that is given again asks again: one row for each combination.
     """
+    if cluster is not None and any(asked[name] for name in SAID_BY_TOPOLOGY):
+        said = ", ".join(f"--{name.replace('_', '-')}" for name in SAID_BY_TOPOLOGY if asked[name])
+        raise click.UsageError(f"--topology says what there is: leave out {said}")
     settings = settings_of(state_dir)
     workflow = read_only(settings, file, output_origin)
     require_spill(workflow, spill)
     overhead = load_overhead(settings)
     usual = Choice(cores=settings.cores, capacity=settings.capacity_bytes, overhead=overhead.seconds, overhead_file=overhead.file_s)
-    names = [field.name for field in fields(Choice)]
-    choices = [Choice(*row) for row in product(*(asked[name] or (getattr(usual, name),) for name in names))]
-    questions = [Question(topology_of(workflow, choice), policy_of(choice, no_direct), choice.failures) for choice in choices]
+    every = [field.name for field in fields(Choice)]
+    names = every if cluster is None else [name for name in every if name not in SAID_BY_TOPOLOGY]
+    choices = [Choice(*row) for row in product(*(asked[name] or (getattr(usual, name),) for name in every))]
+    there = None if cluster is None else cluster_topology(cluster, workflow)
+    questions = [Question(there or topology_of(workflow, choice), policy_of(choice, no_direct), choice.failures) for choice in choices]
     subject = Subject(workflow, load_profiles(settings), spill, ignore_profiles)
     answers = list(ask(subject, questions, processes or len(os.sched_getaffinity(0))))
     if as_json:
-        rows = [{**json_of(choice), **answer_json(answer)} for choice, answer in zip(choices, answers, strict=True)]
+        rows = [{**json_of(choice, names), **answer_json(answer)} for choice, answer in zip(choices, answers, strict=True)]
         head = {"workflow": workflow.name, "jobs": len(workflow.jobs), "files": len(workflow.files), "profiles_ignored": ignore_profiles}
         print_json({**head, "rows": rows})
     else:
         varied = [name for name in names if len(asked[name]) > 1]
         title = f"workflow {workflow.name!r}: {len(workflow.jobs)} jobs, {len(workflow.files)} files"
-        fixed = ", ".join(f"{name} {words_of(choices[0])[name]}" for name in names if name not in varied)
+        where = "" if cluster is None else f"topology {cluster}, "
+        fixed = where + ", ".join(f"{name} {words_of(choices[0])[name]}" for name in names if name not in varied)
         blind = ["plans are made without the profiles of job types; the simulated jobs follow the profiles"] if ignore_profiles else []
         print_answers([title, fixed, *blind], varied, [[words_of(choice)[name] for name in varied] for choice in choices], answers)
     return exit_of([answer.outcome for answer in answers])
@@ -234,8 +262,9 @@ def words_of(choice: Choice) -> dict[str, str]:
     }
 
 
-def json_of(choice: Choice) -> dict[str, Any]:
-    return {
+def json_of(choice: Choice, names: Sequence[str]) -> dict[str, Any]:
+    """What was asked for by these names. Units are at the end of the keys."""
+    told = {
         "nodes": choice.nodes,
         "cores": choice.cores,
         "capacity_bytes": choice.capacity,
@@ -250,6 +279,11 @@ def json_of(choice: Choice) -> dict[str, Any]:
         "policy": choice.policy[0],
         "failures": choice.failures,
         "failures_per_hour": choice.failures_per_hour,
+    }
+    return {
+        key: value
+        for key, value in told.items()
+        if any(key in (name, f"{name}_s", f"{name}_bytes", f"{name}_bytes_per_s") for name in names)
     }
 
 

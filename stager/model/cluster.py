@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
 
-from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, Node, OriginLink, Topology
+from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, Host, Node, OriginLink, Topology
 from stager.model.workflow import OriginKind, Workflow
 
 DEFAULT_INSTANCE = "m6i.xlarge"
@@ -71,17 +71,33 @@ class WanLink:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedNode:
+    """An I/O node that was named, with the compute hosts beside it; without any it stores only."""
+
+    id: str
+    capacity_bytes: int
+    hosts: tuple[Host, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
-    """`links` by the name of the origin; `*` stands for all that are not named. `assumed`: nobody said, so it is what is usual."""
+    """`links` by the name of the origin; `*` stands for all that are not named. `assumed`: nobody said, so it is what is usual.
+
+    `nodes`: where they are not alike, each by itself. Then `compute` counts their hosts, with the cores and memory of the largest, and `io`
+    counts them, with their capacity shared out evenly.
+    """
 
     compute: ComputeNodes = ComputeNodes()
     io: IoNodes = IoNodes()
     links: Mapping[str, WanLink] = field(default_factory=dict)
     region: str = ""
     assumed: bool = True
+    nodes: tuple[NamedNode, ...] = ()
 
     @property
     def cores(self) -> int:
+        if self.nodes:
+            return sum([host.cores for node in self.nodes for host in node.hosts])
         return self.compute.nodes * self.compute.cores
 
     def wan(self, origin: str) -> WanLink:
@@ -103,11 +119,30 @@ class Cluster:
         """Jobs' cores that each I/O node serves: all alike, so a rest is left idle."""
         return max(1, self.cores // io_nodes)
 
+    def as_named(self, node: Node, named: NamedNode) -> Node:
+        """With the share that its own hosts have of the network."""
+        shared = max(1, len(named.hosts)) * self.compute.network_bytes_per_s
+        network = inf if self.io.on_compute_nodes else min(self.io.network_bytes_per_s, shared)
+        cores = sum([host.cores for host in named.hosts])
+        return replace(
+            node,
+            id=named.id,
+            capacity_bytes=named.capacity_bytes,
+            cores=cores,
+            memory_bytes=None,
+            disk_bytes_per_s=min(self.io.disk_bytes_per_s, network),
+            hosts=named.hosts,
+        )
+
     def topology(self, workflow: Workflow, io_nodes: int) -> Topology:
-        """With this many I/O nodes, at least one. Bytes between one and its jobs pass the narrowest of its disk, its network and the share
-        of the compute nodes' networks that it has.
+        """With this many I/O nodes, at least one; those that are named where they are so many. Bytes between one and its jobs pass the
+        narrowest of its disk, its network and the share of the compute nodes' networks that it has.
         """
         compute, io = self.compute, self.io
+        if self.nodes and io_nodes == len(self.nodes):
+            alike = replace(self, nodes=()).topology(workflow, io_nodes)
+            named = zip(alike.nodes, self.nodes, strict=True)
+            return replace(alike, nodes=tuple([self.as_named(node, each) for node, each in named]))
         network = inf if io.on_compute_nodes else min(io.network_bytes_per_s, compute.nodes * compute.network_bytes_per_s / io_nodes)
         memory = None if compute.memory_bytes is None else compute.nodes * compute.memory_bytes // io_nodes
         nodes = tuple(

@@ -48,7 +48,8 @@ class Chosen:
         if self.largest is None:
             return 0
         others = sum(capacities[1:]) - (len(capacities) - 1) * self.largest
-        return max([min(held, held + twice - others) for held, twice in zip(self.held, self.twice, strict=True)], default=0)
+        needs = zip(self.held, self.twice, strict=True)
+        return max([held + twice - others for held, twice in needs if held > capacities[-1]], default=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,10 +107,10 @@ class SpaceProfile:
 def pooled_bytes(capacities_bytes: Sequence[int], largest_bytes: int, twice_bytes: int) -> int:
     """The bytes that nodes of these capacities can safely hold together, where a file that is in the way on one can go to another: of each
     but one as much as the largest file that is made may stay empty, because nothing fits there, and `twice_bytes`, of what a job reads, may
-    be on two of them. As much as the smallest node holds is safe in any case.
+    be on two of them. As much as the largest node holds is safe in any case: everything could go there.
     """
     empty_bytes = (len(capacities_bytes) - 1) * largest_bytes
-    return max(min(capacities_bytes, default=0), sum(capacities_bytes) - empty_bytes - twice_bytes)
+    return max(max(capacities_bytes, default=0), sum(capacities_bytes) - empty_bytes - twice_bytes)
 
 
 def share_bytes(nodes: int, held_bytes: int, largest_bytes: int, twice_bytes: int) -> int:

@@ -21,6 +21,7 @@ from stager.model.profile import Profiles
 from stager.model.topology import Topology
 from stager.model.workflow import OriginKind, Workflow, graph_of
 from stager.planning.cost import Bill, Usage, bill_of, node_hours, on_front
+from stager.planning.fitting import check_hosts
 from stager.planning.make_plan import check_capacity, make_plan
 from stager.planning.plan import Basis, Plan
 from stager.planning.policy import Limits, Policy
@@ -139,9 +140,17 @@ def answer_taken(io_nodes: int) -> Choice:
 def answer(question: Question, io_nodes: int) -> Choice:
     """One choice with its draws. A choice that cannot be done is an answer, too."""
     try:
+        require_named(question.cluster, io_nodes)
         return direct_choice(question) if io_nodes == 0 else staged_choice(question, io_nodes)
     except StagerError as problem:
         return Choice(io_nodes, problem.error_class.value, problem.message)
+
+
+def require_named(cluster: Cluster, io_nodes: int) -> None:
+    """Where the nodes are named, there is no other number of them, and nobody knows how their hosts would stand without them."""
+    if cluster.nodes and io_nodes != len(cluster.nodes):
+        text = f"the topology names {len(cluster.nodes)} I/O nodes, each with its hosts; ask about --io-nodes {len(cluster.nodes)}"
+        raise Refused(text, code="nodes_are_named")
 
 
 def staged_choice(question: Question, io_nodes: int) -> Choice:
@@ -153,6 +162,7 @@ def staged_choice(question: Question, io_nodes: int) -> Choice:
     limits = Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
     plan, truth = plans_of(question, topology, limits, best_plan)
     check_capacity(plan)
+    check_hosts(workflow, topology)
     runs = []
     for seed in seeds_of(question):
         uncertainties = uncertainties_of(workflow, truth, seed) if seed else None
@@ -187,6 +197,8 @@ def plans_of(
 
 def notes_of(workflow: Workflow, cluster: Cluster, io_nodes: int) -> tuple[str, ...]:
     """The shortfalls of this choice: cores that stay idle, jobs that get fewer cores than they ask for."""
+    if cluster.nodes:
+        return ()
     notes, each = [], cluster.cores_each(io_nodes)
     if each * io_nodes < cluster.cores:
         notes.append(f"{cluster.cores} cores do not divide by {io_nodes}: {cluster.cores - each * io_nodes} are left idle")

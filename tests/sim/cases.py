@@ -199,6 +199,23 @@ def pooled_case(seed: int) -> Case:
     return Case(seed, [workflow], plans_for([workflow], topology, None), topology, Spread(seed, durations=random.choice((1.0, 5.0))))
 
 
+def unequal_case(seed: int) -> Case:
+    """The same on nodes of unequal capacity: each as small as a job, or smaller, or all in one."""
+    case, random = pooled_case(seed), Random(f"unequal/{seed}")
+    each = case.topology.nodes[0].capacity_bytes
+    sizes = [max(1, each * random.choice((2, 5, 10, 20, 30)) // 10) for _ in case.topology.nodes]
+    topology = replace(
+        case.topology, nodes=tuple(replace(node, capacity_bytes=size) for node, size in zip(case.topology.nodes, sizes, strict=True))
+    )
+    plans = plans_for(case.workflows, topology, None)
+    if plans[0].node_bytes < plans[0].smallest_node_bytes:
+        largest = replace(topology.nodes[-1], capacity_bytes=plans[0].smallest_capacity_bytes)
+        topology = replace(topology, nodes=(*topology.nodes[:-1], largest))
+        plans = plans_for(case.workflows, topology, None)
+        assert plans[0].node_bytes >= plans[0].smallest_node_bytes
+    return replace(case, topology=topology, plans=plans)
+
+
 def pooled_sizes_case(seed: int) -> Case:
     """The same with outputs of other sizes than declared: it may be refused, or fail, and says so."""
     case, random = pooled_case(seed), Random(f"pooled sizes/{seed}")
@@ -344,6 +361,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "nodes": nodes_case,
     "pooled": pooled_case,
     "pooled_sizes": pooled_sizes_case,
+    "unequal": unequal_case,
     "node_faults": node_faults_case,
     "stripes": stripes_case,
     "node_losses": node_losses_case,

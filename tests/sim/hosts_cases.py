@@ -40,7 +40,7 @@ def with_hosts(case: Any, seed: int, troubles: tuple[str, ...] = ()) -> Any:
 
 
 def topology_with_hosts(topology: Topology, random: Random) -> Topology:
-    """Up to three unequal hosts beside each node, at least one in all; memory is watched on some."""
+    """Up to three unequal hosts beside each node, at least one in all; memory is watched on some. Some nodes are larger."""
     nodes, number = [], 0
     for node in topology.nodes:
         hosts = []
@@ -48,7 +48,7 @@ def topology_with_hosts(topology: Topology, random: Random) -> Topology:
             memory_bytes = random.choice((None, None, 8, 32))
             hosts.append(Host(f"host{number}", random.choice((1, 2, 2, 3, 4)), memory_bytes))
             number += 1
-        nodes.append(replace(node, hosts=tuple(hosts)))
+        nodes.append(replace(node, hosts=tuple(hosts), capacity_bytes=node.capacity_bytes * random.choice((1, 1, 2, 3))))
     if not number:
         nodes[-1] = replace(nodes[-1], hosts=(Host("host0", random.choice((1, 2, 4))),))
     return replace(topology, nodes=tuple(nodes))

@@ -28,6 +28,7 @@ SHORT = {
     "stripes": 200,
     "node_losses": 200,
     "held": 200,
+    "unequal": 150,
     "hosts": 150,
     "host_faults": 200,
     "host_sizes": 150,
