@@ -31,7 +31,7 @@ ORIGIN_FAULTS = {
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """Something that begins at a time and lasts. `at_share` picks the victim. `what`: restart, outage, crash, origin, corrupt,
-    kill, lost; of hosts: host_lost, host_gone, host_drains, host_joins, host_moves.
+    kill, lost; of hosts: host_lost, host_gone, host_drains, host_joins, host_moves. `code`: of an origin, the fault; of a host, its name.
     """
 
     at: float

@@ -143,5 +143,5 @@ class HostTroubles:
             world.say(None, host.reported(world.clock.now))
 
     def _pick(self, trouble: Trouble) -> SimHost | None:
-        hosts = [host for host in self._world.hosts.values() if not host.gone]
+        hosts = [host for host in self._world.hosts.values() if not host.gone and trouble.code in ("", host.id)]
         return hosts[int(trouble.at_share * len(hosts))] if hosts else None

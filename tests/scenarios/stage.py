@@ -37,7 +37,7 @@ from typing import Any
 
 from stager.model.errors import Fault
 from stager.model.files import Destination, File, Location, OnExists, Source
-from stager.model.topology import Node, OriginLink, Topology
+from stager.model.topology import Host, Node, OriginLink, Topology
 from stager.model.workflow import IoHint, Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
@@ -45,7 +45,7 @@ from stager.planning.policy import Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.sim.checkers import all_checkers
-from stager.sim.faults import TRANSFER_FAULTS, Faults
+from stager.sim.faults import TRANSFER_FAULTS, Faults, Trouble
 from stager.sim.sampling import Spread
 from stager.sim.simulate import simulate
 from stager.sim.troubles import DAMAGE
@@ -59,6 +59,8 @@ UNTOLD_EVENTS = (ev.SchedulerStarted, ev.PolicySet, ev.NodeReported, ev.Woken)
 UNTOLD_FACTS = frozenset(
     "id at cause node command file run transfer generation token blake3 sha256 executable attempt measures origin path inputs".split()
 )
+# The same, of copies between nodes.
+UNTOLD_FACTS |= {"source_generation"}
 NAMED_FIRST = ("run", "job", "lfn")
 
 
@@ -107,6 +109,8 @@ class Scenario:
     runs: list[tuple[str, str, float]] = field(default_factory=list)
     happenings: list[tuple[float, list[str], dict[str, str]]] = field(default_factory=list)
     there: list[str] = field(default_factory=list)
+    beside: dict[str, int] = field(default_factory=dict)
+    hosts: dict[str, list[Host]] = field(default_factory=dict)
     transfer_faults: dict[int, Fault] = field(default_factory=dict)
     attempt_faults: list[int] = field(default_factory=list)
 
@@ -133,6 +137,11 @@ def read_line(scenario: Scenario, words: list[str], options: dict[str, str]) -> 
         case ["node"]:
             scenario.capacity, scenario.cores = int(options["capacity"]), int(options.get("cores", 1))
             scenario.disk = float(options.get("disk", 1e9))
+        case ["node", name]:
+            scenario.beside[name] = int(options["capacity"])
+        case ["host", name, node]:
+            memory_bytes = int(options["memory"]) if "memory" in options else None
+            scenario.hosts.setdefault(node, []).append(Host(name, int(options["cores"]), memory_bytes))
         case ["link", origin]:
             rates = (float(options["fetch"]), float(options["upload"]), float(options.get("latency", 0)))
             scenario.links.append(OriginLink(origin, *rates))
@@ -195,7 +204,10 @@ def read_part(scenario: Scenario, words: list[str], options: dict[str, str]) -> 
 
 def play(scenario: Scenario) -> str:
     """The log."""
-    topology = Topology((Node("node0", scenario.capacity, scenario.cores, disk_bytes_per_s=scenario.disk),), tuple(scenario.links))
+    nodes = [Node("node0", scenario.capacity, scenario.cores, disk_bytes_per_s=scenario.disk)]
+    nodes += [Node(name, capacity, disk_bytes_per_s=scenario.disk) for name, capacity in scenario.beside.items()]
+    nodes = [replace(node, hosts=tuple(scenario.hosts.get(node.id, ()))) for node in nodes]
+    topology = Topology(tuple(nodes), tuple(scenario.links))
     faults = ListedFaults(transfers=scenario.transfer_faults, attempts=frozenset(scenario.attempt_faults))
     spread = ListedSizes(actual=scenario.actual)
     world = SimWorld(topology, scenario.policy, faults=faults, spread=spread, checkers=all_checkers())
@@ -228,6 +240,9 @@ def happen(world: SimWorld, time: float, words: list[str], options: dict[str, st
             world.tell_at(time, lambda now: ev.CapacityChanged(at=now, node="node0", capacity_bytes=int(size)))
         case ["corrupt", lfn]:
             world.tell_at(time, lambda now: damage(world, now, lfn))
+        case ["host", name, what]:
+            trouble = Trouble(time, f"host_{what}", float(options.get("for", 0)), code=name)
+            world.clock.at(time, getattr(world.troubles.hosts, trouble.what), trouble)
         case ["origin", _, code]:
             world.clock.at(time, set_origin, world, code)
             world.clock.at(time + float(options["for"]), set_origin, world, "")
@@ -261,10 +276,10 @@ class Log:
         for run in self.world.executor.runs.values():
             self.names |= {file_id: lfn for lfn, file_id in run.file_ids.items()}
         for event in events:
-            if not isinstance(event, UNTOLD_EVENTS):
+            if not isinstance(event, UNTOLD_EVENTS) and not (isinstance(event, ev.HostReported) and not event.at):
                 self.lines.append(f"{event.at:8.3f} < {type(event).__name__} {self.facts(event)}".rstrip())
         for command in commands:
-            if isinstance(command, cmd.Fetch | cmd.Upload):
+            if isinstance(command, cmd.Fetch | cmd.Upload | cmd.CopyReplica):
                 self.names[command.file] = command.lfn
                 self.transfers[command.transfer] = command.lfn
             elif isinstance(command, cmd.StartAttempt):
@@ -283,6 +298,8 @@ class Log:
             return f"{value.run} {value.workflow.name}"
         if isinstance(value, ev.RunSubmitted):
             return f"{value.run} {value.workflow.name} smallest={value.plan.smallest_capacity_bytes} peak={value.plan.peak_live_bytes}"
+        if isinstance(value, cmd.RehomeJob):
+            told.append(f"node={value.node}")
         told += [
             f"{name}={self.show(known[name])}"
             for name in known
