@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.nodes_rig import on_loopback
+from stager.scheduler import commands as cmd
+from stager.service.state_dir import StateDir
+from tests.e2e.nodes_rig import batches_of, given_in, on_loopback
+from tests.e2e.serve_rig import Service
 from tests.testbed.ionode import IoNode
 from tests.testbed.stager import Stager
 
@@ -75,3 +78,24 @@ def test_jobs_run_beside_both_nodes_and_a_plan_for_a_node_that_is_gone_runs_on_t
         assert (short_dir / "out" / "total").read_text() == expected
     finally:
         stager.end()
+
+
+def test_a_service_plans_runs_of_tenants_for_the_named_nodes(node: IoNode, workflow: Path, short_dir: Path) -> None:
+    named = {"STAGER_NODES": f"node1={node.address}@{node.token_file}", "STAGER_CORES": "4"}
+    (short_dir / "out").mkdir()
+    roots = [f"{short_dir}/texts", f"{short_dir}/out"]
+    service = Service(short_dir / "service", f"[tenants.alice]\nnative_jobs = true\nfile_roots = {json.dumps(roots)}\n", env=named)
+    try:
+        token = service.token("alice", "submit")
+        client = service.start().client(token)
+        origins = f'origins: {{texts: "file:{roots[0]}", out: "file:{roots[1]}"}}\nfiles:'
+        text = WORKFLOW.replace("files:", origins).replace("here:texts/", "texts:").replace("here:out/", "out:")
+        said = client.post("/runs", json={"workflow": text})
+        assert said.status_code == 201, said.text + service.log.read_text()[-3000:]
+        run = said.json()["run"]
+        assert client.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["finished"]
+        assert (short_dir / "out" / "total").read_text() == "".join(f"{1000 + number}\n" for number in range(8))
+        started = given_in(batches_of(StateDir(service.stager.state_dir)), cmd.StartAttempt)
+        assert {command.node for command in started} == {"node0", "node1"}
+    finally:
+        service.end()
