@@ -101,7 +101,7 @@ def command(
     paid = prices_for(table, cluster.compute.instance, cluster.io.instance, cluster.region)
     draws = draws_for(len(workflow.jobs)) if draws is None else draws
     question = Question(workflow, cluster, paid, load_profiles(settings), spill, draws, seed, ignore_profiles, policy_of(no_direct))
-    choices = ask(question, io_nodes or (0, *([cluster.io.nodes] if cluster.io.nodes else [])), len(os.sched_getaffinity(0)))
+    choices = ask(question, io_nodes or cluster.io_counts, len(os.sched_getaffinity(0)))
     if as_json:
         print_json(choices_json(question, table, choices))
     else:

@@ -100,6 +100,11 @@ class Cluster:
             return sum([host.cores for node in self.nodes for host in node.hosts])
         return self.compute.nodes * self.compute.cores
 
+    @property
+    def io_counts(self) -> tuple[int, ...]:
+        """The numbers of I/O nodes that are asked about where nobody says any: none, and those that there are. Named ones are all there."""
+        return (self.io.nodes,) if self.nodes else tuple(dict.fromkeys((0, self.io.nodes)))
+
     def wan(self, origin: str) -> WanLink:
         known = self.links.get(origin) or self.links.get(ANY_ORIGIN)
         return WanLink(OriginLink(origin)) if known is None else replace(known, link=replace(known.link, origin=origin))

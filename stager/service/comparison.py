@@ -65,7 +65,7 @@ def cluster_of(history: wire.RunHistory, given: Cluster | None, plan: Plan) -> C
     io = IoNodes(on_compute_nodes=True, disk_bytes_per_s=plan.disk_bytes_per_s)
     base = given or Cluster(io=io, links={link.origin: WanLink(link_of(link)) for link in plan.links})
     compute = replace(base.compute, nodes=count, cores=history.cores, memory_bytes=history.memory_bytes)
-    return replace(base, compute=compute, io=replace(base.io, nodes=count, capacity_bytes=history.capacity_bytes // count))
+    return replace(base, compute=compute, io=replace(base.io, nodes=count, capacity_bytes=history.capacity_bytes // count), nodes=())
 
 
 def estimate_of(workflow: Workflow, plan: Plan, history: wire.RunHistory, cluster: Cluster) -> Estimated:

@@ -133,7 +133,7 @@ class Submissions(Rights):
         profiles, draws = load_profiles(self.settings), draws_for(len(workflow.jobs))
         policy = policy_of(asked.options.no_direct)
         question = Question(workflow, cluster, paid, profiles, asked.options.spill, draws, 1, asked.options.ignore_profiles, policy)
-        counts = sorted(set(asked.io_nodes)) or [0, *([cluster.io.nodes] if cluster.io.nodes else [])]
+        counts = sorted(set(asked.io_nodes)) or list(cluster.io_counts)
         return choices_json(question, table, ask(question, counts))
 
     def submission(self, body: bytes, tenant: str) -> wire.SubmitRequest:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from stager import wire
 from stager.cli.main import stager
 from stager.model.cluster import NamedNode
 from stager.model.errors import InvalidInput, Refused
@@ -19,6 +20,7 @@ from stager.planning.bounds import lower_bound
 from stager.planning.fitting import check_hosts
 from stager.planning.make_plan import check_capacity, make_plan
 from stager.readers.topology import parse_topology
+from stager.service.comparison import cluster_of
 from tests.unit.test_simulate import record
 
 HEAD = "stager-topology: 1\ncompute: {overhead: 0 s, network: 100 MB/s}\nio: {disk: 300 MB/s}\n"
@@ -134,5 +136,16 @@ def test_simulate_takes_a_topology(tmp_path: Path) -> None:
 
 
 def test_the_cost_of_named_nodes_is_that_of_all_of_them(tmp_path: Path) -> None:
-    choices = json.loads(run(tmp_path, "cost-estimate", "--json").output)["choices"]
-    assert {choice["io_nodes"]: choice["outcome"] for choice in choices} == {0: "refused", 3: "succeeded"}
+    def outcomes(*words: str) -> dict[int, str]:
+        choices = json.loads(run(tmp_path, "cost-estimate", *words, "--json").output)["choices"]
+        return {choice["io_nodes"]: choice["outcome"] for choice in choices}
+
+    assert outcomes() == {3: "succeeded"}
+    assert outcomes("--io-nodes", "0,2") == {0: "refused", 2: "refused"}
+
+
+def test_a_report_has_the_nodes_that_the_run_had_whatever_the_topology_names() -> None:
+    parts = {"attempts": [], "moves": [], "occupancy": [], "belady_hit_rate": None, "best_hit_rate": None}
+    history = wire.RunHistory(run="r", nodes=["node0"], cores=2, memory_bytes=None, capacity_bytes=1000, **parts)
+    there = cluster_of(history, parse_topology(NAMED, "t.yml"), make_plan(bag(1), Topology((Node("node0", 1000, 2),))))
+    assert [(node.id, node.cores, node.capacity_bytes, node.hosts) for node in there.topology(bag(1), 1).nodes] == [("node0", 2, 1000, ())]
