@@ -48,7 +48,8 @@ NODE_CODES_OF: dict[ErrorClass, str] = {
         checksum_mismatch object_corrupt origin_misbehaves output_changed peer_misbehaves store_damaged
     """,
     ErrorClass.DENIED: """
-        auth_failed certificate_refused denied host_key_changed host_key_unknown token_wrong
+        auth_failed certificate_refused denied host_key_changed host_key_unknown not_encrypted peer_refused
+        role_refused tls_required token_wrong
     """,
 }
 NODE_CODES = {code: error_class for error_class, codes in NODE_CODES_OF.items() for code in codes.split()}

@@ -115,6 +115,10 @@ codes! {
         Denied "denied",
         HostKeyChanged "host_key_changed",
         HostKeyUnknown "host_key_unknown",
+        NotEncrypted "not_encrypted",
+        PeerRefused "peer_refused",
+        RoleRefused "role_refused",
+        TlsRequired "tls_required",
         TokenWrong "token_wrong",
     }
 }

@@ -134,18 +134,8 @@ impl NodeContext {
     /// A higher epoch is obeyed from here on, and remembered over a restart; a lower one is refused.
     pub async fn obey_epoch(&self, epoch: u64) -> Result<(), ApiError> {
         loop {
-            let (check, ours) = {
-                let accounting = self.accounting();
-                (accounting.index.check_epoch(epoch), accounting.index.epoch())
-            };
-            match check {
-                EpochCheck::Same => return Ok(()),
-                EpochCheck::Stale => {
-                    let message =
-                        format!("this node obeys epoch {ours} and the call came from epoch {epoch}; another scheduler has taken over");
-                    return Err(ApiError::new(Code::StaleEpoch, epoch.to_string(), message));
-                }
-                EpochCheck::Newer => {}
+            if self.refuse_stale_epoch(epoch)? == EpochCheck::Same {
+                return Ok(());
             }
             let _locked = self.epoch_lock.lock().await;
             if self.accounting().index.check_epoch(epoch) == EpochCheck::Newer {
@@ -153,6 +143,19 @@ impl NodeContext {
                 self.accounting().index.apply(&Record::Epoch { epoch });
             }
         }
+    }
+
+    /// An epoch that is newer is let pass, and not obeyed.
+    pub fn refuse_stale_epoch(&self, epoch: u64) -> Result<EpochCheck, ApiError> {
+        let (check, ours) = {
+            let accounting = self.accounting();
+            (accounting.index.check_epoch(epoch), accounting.index.epoch())
+        };
+        if check == EpochCheck::Stale {
+            let message = format!("this node obeys epoch {ours} and the call came from epoch {epoch}; another scheduler has taken over");
+            return Err(ApiError::new(Code::StaleEpoch, epoch.to_string(), message));
+        }
+        Ok(check)
     }
 
     pub fn emit(&self, cause: &Cause, fact: Fact) -> Event {

@@ -36,6 +36,7 @@ pub mod serve;
 pub mod shutdown;
 pub mod store;
 pub mod stripes;
+pub mod tls;
 pub mod transfer_agent;
 pub mod transfers;
 pub mod wire;

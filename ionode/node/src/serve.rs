@@ -29,6 +29,7 @@ use crate::store::durability::Durability;
 use crate::store::files::write_whole;
 use crate::store::recovery::{self, Unopened};
 use crate::store::StoreSettings;
+use crate::tls::Tls;
 use crate::transfers::Transfers;
 use crate::wire::{Rendezvous, S3Place, API};
 use crate::{http, lines, logging, scrub, shutdown};
@@ -59,6 +60,10 @@ pub struct ServeOptions {
     /// Address to listen on as well, loopback unless --trust-network is given; port 0 takes a free one
     #[arg(long, value_name = "IP:PORT")]
     tcp: Option<SocketAddr>,
+    /// Serve --tcp by TLS, on any address: DIR holds ca.pem, cert.pem and key.pem (mode 0600), and callers need a certificate of that
+    /// authority. What is renewed there is taken up by itself, and at once on SIGHUP
+    #[arg(long, value_name = "DIR", requires = "tcp")]
+    tls_dir: Option<PathBuf>,
     /// Let --tcp and --s3-listen be addresses that other hosts reach. Calls carry this node's token or a signature, but nothing is
     /// encrypted: whoever can listen to that network can read tokens and files, and with a token do all that the scheduler can
     #[arg(long)]
@@ -122,29 +127,30 @@ pub fn run(options: ServeOptions) -> i32 {
 fn start(options: ServeOptions) -> Result<(), Unopened> {
     check_id("node id", &options.node_id)?;
     check_addresses(&options)?;
+    let tls = options.tls_dir.as_deref().map(|dir| Tls::open(dir, Some(&options.node_id))).transpose()?.map(Arc::new);
     let s3 = options.s3.checked(options.trust_network)?;
     raise_open_files();
     let settings = StoreSettings { durability: Durability(options.fsync == Switch::On), inline_bytes_max: options.inline_bytes_max };
     let opened = recovery::open(&options.store, options.capacity, settings)?;
     withdraw(&opened.store.rendezvous_path())?;
-    let node = Arc::new(compose(NodeContext::new(options.node_id.clone(), opened)));
+    let node = Arc::new(compose(NodeContext::new(options.node_id.clone(), opened), tls.clone()));
     node.attempts.adopt()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .enable_all()
         .build()
         .map_err(at("starting threads for", &options.store))?;
-    runtime.block_on(serve(node, &options, s3))?;
+    runtime.block_on(serve(node, &options, s3, tls))?;
     runtime.shutdown_timeout(Duration::from_secs(5));
     Ok(())
 }
 
 /// Each subsystem with what it works with, the lower ones first.
-fn compose(context: NodeContext) -> Node {
+fn compose(context: NodeContext, tls: Option<Arc<Tls>>) -> Node {
     let context = Arc::new(context);
     let root = context.store.root();
     let mounts = Arc::new(Mounts::new(&root.join("mounts"), Timing::default()));
-    let peers = Arc::new(Peers::default());
+    let peers = Arc::new(Peers::new(tls));
     let fingerprints = Arc::new(Fingerprints::new(context.clone()));
     let transfers = Arc::new(Transfers::new(context.clone(), fingerprints.clone(), peers.clone()));
     let packs = Arc::new(Packs::new(context.clone(), fingerprints.clone(), peers.clone(), transfers.clone()));
@@ -172,12 +178,13 @@ fn check_addresses(options: &ServeOptions) -> Result<(), ApiError> {
             format!("the socket path {socket} is longer than {SOCKET_PATH_BYTES_MAX} bytes, which the system allows; name a shorter one"),
         ));
     }
-    match options.tcp.filter(|address| !address.ip().is_loopback() && !options.trust_network) {
+    let is_closed = options.trust_network || options.tls_dir.is_some();
+    match options.tcp.filter(|address| !address.ip().is_loopback() && !is_closed) {
         Some(address) => Err(bad_request(
             address.to_string(),
             format!(
-                "{address} is no loopback address and calls are not encrypted; use 127.0.0.1 or [::1], or add --trust-network if you \
-                 trust everybody who can listen on that network"
+                "{address} is no loopback address and calls are not encrypted; name a --tls-dir, use 127.0.0.1 or [::1], or add \
+                 --trust-network if you trust everybody who can listen on that network"
             ),
         )),
         None => Ok(()),
@@ -212,7 +219,7 @@ fn can_link() -> bool {
     serde_json::from_slice::<serde_json::Value>(&printed).is_ok_and(|answer| answer["can_link"] == true)
 }
 
-async fn serve(node: Arc<Node>, options: &ServeOptions, s3: Option<s3::Checked>) -> Result<(), ApiError> {
+async fn serve(node: Arc<Node>, options: &ServeOptions, s3: Option<s3::Checked>, tls: Option<Arc<Tls>>) -> Result<(), ApiError> {
     let socket = listen(&options.socket).await?;
     let tcp = match options.tcp {
         Some(address) => Some(listen_tcp(address).await.map_err(at("listening on", Path::new(&address.to_string())))?),
@@ -238,8 +245,11 @@ async fn serve(node: Arc<Node>, options: &ServeOptions, s3: Option<s3::Checked>)
     if let Some(idle_s) = options.idle_exit_s {
         tokio::spawn(watch_idleness(node.clone(), Duration::from_secs(idle_s)));
     }
+    if let Some(tls) = tls.clone() {
+        tokio::spawn(tls.watch());
+    }
     let scrubber = scrubber(&node, options)?;
-    http::serve(node.clone(), socket, tcp).await;
+    http::serve(node.clone(), socket, tcp, tls).await;
     if let Some(s3) = s3 {
         let _ = s3.ended.await;
     }

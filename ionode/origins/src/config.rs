@@ -156,6 +156,16 @@ impl OriginConfig {
         }
     }
 
+    /// Something that must not be sent where others can read it.
+    pub fn has_secret(&self) -> bool {
+        let shown = |secret: &Option<Secret>| secret.as_ref().is_some_and(|secret| !secret.reveal().is_empty());
+        match self {
+            Self::File(_) | Self::Sftp(_) | Self::Sshfs(_) => false,
+            Self::S3(c) => !c.secret_access_key.reveal().is_empty() || shown(&c.session_token),
+            Self::Http(c) => shown(&c.bearer_token) || shown(&c.password),
+        }
+    }
+
     pub fn bandwidth_bytes_per_s_max(&self) -> Option<u64> {
         match self {
             Self::File(c) => c.bandwidth_bytes_per_s_max,
@@ -187,6 +197,18 @@ mod tests {
         assert_eq!(behind_ssh("sftp", "surprise", json!(1)), refusal("surprise", ""));
         assert_eq!(behind_ssh("sftp", "mount_point", json!(null)), refusal("mount_point", ""));
         assert_eq!(behind_ssh("sshfs", "surprise", json!(1)), refusal("surprise", ", `mount_point`"));
+    }
+
+    #[test]
+    fn a_configuration_knows_that_it_holds_a_secret() {
+        let has = |text: &str| serde_json::from_str::<OriginConfig>(text).unwrap().has_secret();
+        for kind in ["s3", "http", "sftp", "file", "sshfs"] {
+            let path = format!("{}/../../tests/conformance/wire/origin.{kind}.request.json", env!("CARGO_MANIFEST_DIR"));
+            assert_eq!(has(&std::fs::read_to_string(path).unwrap()), ["s3", "http"].contains(&kind), "{kind}");
+        }
+        assert!(!has(r#"{"kind": "s3", "bucket": "b", "region": "r"}"#));
+        assert!(has(r#"{"kind": "s3", "bucket": "b", "region": "r", "session_token": "t"}"#));
+        assert!(has(r#"{"kind": "http", "base_url": "https://h", "bearer_token": "t"}"#));
     }
 
     #[test]

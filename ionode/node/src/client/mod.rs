@@ -11,6 +11,7 @@ mod tree_push;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -19,13 +20,15 @@ use stager_origins::Secret;
 
 use crate::failure::{at, bad_request};
 use crate::peers::link::{Address, Link};
+use crate::tls::Tls;
 use crate::wire::{Ack, Rendezvous};
 
 const EXIT_FAULT: i32 = 1;
 const EXIT_BAD_INPUT: i32 = 2;
 
 const NODE_HELP: &str =
-    "Where a node answers: its store directory on this host, or ADDRESS@TOKEN_FILE with host:port or the path of its socket";
+    "Where a node answers: its store directory on this host, ADDRESS@TOKEN_FILE with host:port or the path of its socket, or \
+     HOST:PORT@TLS_DIR with the directory of a certificate";
 
 #[derive(Args, Clone, Debug)]
 pub struct FetchOptions {
@@ -125,6 +128,12 @@ fn run<T: Serialize>(work: impl Future<Output = Result<T, ApiError>>) -> i32 {
 
 /// A node by `NODE_HELP`.
 pub fn link(text: &str) -> Result<Link, ApiError> {
+    if let Some((address, dir)) = text.split_once('@').filter(|(_, place)| Path::new(place).is_dir()) {
+        return match Address::parse(address)? {
+            address @ Address::Tcp(_) => Ok(Link::new(None, address, None).with_tls(Some(Arc::new(Tls::open(Path::new(dir), None)?)))),
+            Address::Unix(_) => Err(bad_request(text, format!("{address} is a socket and speaks no TLS; name {address}@TOKEN_FILE"))),
+        };
+    }
     let (address, token_file) = match text.split_once('@') {
         Some((address, token_file)) => {
             (Address::parse(address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/'))?, PathBuf::from(token_file))
@@ -144,5 +153,5 @@ pub fn link(text: &str) -> Result<Link, ApiError> {
     };
     let token = std::fs::read_to_string(&token_file)
         .map_err(|error| bad_request(text, format!("the token file {} cannot be read ({error})", token_file.display())))?;
-    Ok(Link::new(None, address, Secret::new(token.trim())))
+    Ok(Link::new(None, address, Some(Secret::new(token.trim()))))
 }

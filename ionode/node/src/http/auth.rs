@@ -1,14 +1,20 @@
-//! Who may call: the token, then the api version, the epoch and the incarnation.
+//! Who may call: the certificate's role or the token, then the api version, the epoch and the incarnation.
 //!
-//! The one rule: nothing of a call is looked at, not even its path, before its token was found right.
+//! The one rule: nothing of a call is looked at, except its path where its role decides, before its caller was found right.
+
+use std::sync::Arc;
 
 use hyper::header::{HeaderMap, HeaderName, AUTHORIZATION};
+use hyper::http::request::Parts;
+use hyper::http::Extensions;
+use hyper::Method;
 use stager_core::error::{ApiError, Code};
 use stager_core::ids::check_id;
 
 use crate::context::Cause;
 use crate::failure::bad_request;
 use crate::node::Node;
+use crate::tls::roles::Role;
 use crate::wire::API;
 
 static API_VERSION: HeaderName = HeaderName::from_static("x-stager-api");
@@ -17,8 +23,9 @@ static EPOCH: HeaderName = HeaderName::from_static("x-stager-epoch");
 static INCARNATION: HeaderName = HeaderName::from_static("x-stager-incarnation");
 
 /// `first_contact`: the one call that may leave epoch and incarnation out.
-pub async fn admit(node: &Node, headers: &HeaderMap, first_contact: bool) -> Result<Cause, ApiError> {
-    check_token(node, headers)?;
+pub async fn admit(node: &Node, parts: &Parts, first_contact: bool) -> Result<Cause, ApiError> {
+    let headers = &parts.headers;
+    check_caller(node, &parts.method, parts.uri.path(), headers, &parts.extensions)?;
     check_api(headers)?;
     let incarnation = text(headers, &INCARNATION)?;
     match incarnation {
@@ -43,7 +50,11 @@ pub async fn admit(node: &Node, headers: &HeaderMap, first_contact: bool) -> Res
     if let Some(command_id) = &command_id {
         check_id("command id", command_id)?;
     }
-    node.context.obey_epoch(epoch).await?;
+    match role_of(&parts.extensions) {
+        // Only a scheduler begins a term: a node that did could lock the scheduler out of all others.
+        Some(Role::Node(_) | Role::Pool(_)) => drop(node.context.refuse_stale_epoch(epoch)?),
+        Some(Role::Scheduler) | None => node.context.obey_epoch(epoch).await?,
+    }
     Ok(Cause { epoch, command_id })
 }
 
@@ -54,6 +65,19 @@ fn missing(header: &str) -> ApiError {
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ApiError> {
     let refused = |_| bad_request(name.as_str(), format!("the header {name} is not plain text"));
     headers.get(name).map(|value| value.to_str().map_err(refused)).transpose()
+}
+
+/// Of a caller that showed a certificate.
+pub fn role_of(extensions: &Extensions) -> Option<&Role> {
+    extensions.get::<Arc<Role>>().map(Arc::as_ref)
+}
+
+/// The role of its certificate; where it showed none, the token.
+pub fn check_caller(node: &Node, method: &Method, path: &str, headers: &HeaderMap, extensions: &Extensions) -> Result<(), ApiError> {
+    match role_of(extensions) {
+        Some(role) => role.require(method, super::server::route(path)),
+        None => check_token(node, headers),
+    }
 }
 
 /// All that a scraper has to show.

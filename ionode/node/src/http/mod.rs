@@ -1,12 +1,13 @@
-//! HTTP over a Unix socket and, where asked, loopback TCP. Knows connections and calls, not work.
+//! HTTP over a Unix socket and, where asked, TCP with or without TLS. Knows connections and calls, not work.
 //!
-//! The one rule: a connection that misbehaves ends alone; and on TCP one that shows no token ends soon.
+//! The one rule: a connection that misbehaves ends alone; and on TCP one that shows no token and no certificate ends soon.
 
 pub mod answer;
 mod auth;
 mod content;
 mod framed;
 mod mounts;
+mod narrow;
 mod origins;
 mod packs;
 mod push;
@@ -26,21 +27,30 @@ use hyper::Request;
 use hyper_util::rt::TokioIo;
 use stager_s3::connections::{Caller, Connections, HEAD_BYTES_MAX};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_util::task::TaskTracker;
 
 use crate::node::Node;
+use crate::tls::roles::Role;
+use crate::tls::Tls;
 
 const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Serves until the node ends; then answers what was asked and returns.
-pub async fn serve(node: Arc<Node>, socket: UnixListener, tcp: Option<TcpListener>) {
+pub async fn serve(node: Arc<Node>, socket: UnixListener, tcp: Option<TcpListener>, tls: Option<Arc<Tls>>) {
     let (tasks, connections) = (TaskTracker::new(), Connections::default());
     loop {
         let accepted = tokio::select! {
-            accepted = socket.accept() => accepted.map(|(stream, _)| { tasks.spawn(connection(node.clone(), "unix", stream, None)); }),
+            accepted = socket.accept() => accepted.map(|(stream, _)| { tasks.spawn(connection(node.clone(), "unix", stream, Seen::default())); }),
             accepted = accept_tcp(tcp.as_ref()) => accepted.map(|stream| {
-                tasks.spawn(connection(node.clone(), "tcp", stream, Some(connections.accepted())));
+                let caller = connections.accepted();
+                match tls.clone() {
+                    Some(tls) => tasks.spawn(by_tls(node.clone(), tls, stream, caller)),
+                    None => {
+                        let exposed = !stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
+                        tasks.spawn(connection(node.clone(), "tcp", stream, Seen { caller: Some(caller), exposed, role: None }))
+                    }
+                };
             }),
             () = node.context.shutdown.cancelled() => break,
         };
@@ -54,7 +64,7 @@ pub async fn serve(node: Arc<Node>, socket: UnixListener, tcp: Option<TcpListene
     let _ = tokio::time::timeout(LAST_ANSWERS_WITHIN, tasks.wait()).await;
 }
 
-async fn accept_tcp(tcp: Option<&TcpListener>) -> std::io::Result<tokio::net::TcpStream> {
+async fn accept_tcp(tcp: Option<&TcpListener>) -> std::io::Result<TcpStream> {
     match tcp {
         Some(listener) => {
             let (stream, _) = listener.accept().await?;
@@ -65,20 +75,46 @@ async fn accept_tcp(tcp: Option<&TcpListener>) -> std::io::Result<tokio::net::Tc
     }
 }
 
-/// `caller`: who is still to show a token. The socket's file has shown whose it is.
-async fn connection(
-    node: Arc<Node>,
-    listener: &'static str,
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+/// Others can read what goes over the connection of a request.
+#[derive(Clone, Copy)]
+struct Exposed;
+
+/// What is known of the other end before it makes a call.
+#[derive(Clone, Default)]
+struct Seen {
+    /// Who is still to show a token. The socket's file has shown whose it is, and a certificate shows it.
     caller: Option<Arc<Caller>>,
-) {
+    exposed: bool,
+    role: Option<Arc<Role>>,
+}
+
+async fn by_tls(node: Arc<Node>, tls: Arc<Tls>, stream: TcpStream, caller: Arc<Caller>) {
+    let address = stream.peer_addr().map_or_else(|_| "?".to_string(), |address| address.to_string());
+    let accepted = tokio::select! {
+        accepted = tls.accept(stream) => accepted,
+        () = caller.overstayed() => return,
+        () = node.context.shutdown.cancelled() => return,
+    };
+    match accepted {
+        Ok((stream, role)) => {
+            caller.is_known();
+            connection(node, "tls", stream, Seen { role: Some(Arc::new(role)), ..Seen::default() }).await;
+        }
+        Err(refused) => tracing::warn!(address, because = %refused, "a caller was refused"),
+    }
+}
+
+async fn connection(node: Arc<Node>, listener: &'static str, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, seen: Seen) {
     let _connected = server::Connected::by(listener);
     let shutdown = node.context.shutdown.clone();
-    let known = caller.clone();
+    let caller = seen.caller.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let node = node.clone();
-        if let Some(caller) = known.clone() {
-            request.extensions_mut().insert(caller);
+        let (node, seen) = (node.clone(), seen.clone());
+        let extensions = request.extensions_mut();
+        seen.caller.map(|caller| extensions.insert(caller));
+        seen.role.map(|role| extensions.insert(role));
+        if seen.exposed {
+            extensions.insert(Exposed);
         }
         async move { Ok::<_, Infallible>(server::answer(node, request).await) }
     });

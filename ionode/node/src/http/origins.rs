@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use stager_core::error::ApiError;
+use stager_core::error::{ApiError, Code};
 use stager_core::ids::check_relative_path;
 use stager_origins::{verify_content, Listing, Metered, OriginConfig, Pace, Probe, VerifyAnswer};
 
@@ -18,7 +18,8 @@ use crate::wire::{EraseAnswer, EraseRequest, ListRequest, ProbeRequest, ReadyReq
 /// What makes two descriptions the same place.
 const PLACE: [&str; 10] = ["kind", "host", "port", "user", "base_path", "bucket", "prefix", "endpoint", "base_url", "queries"];
 
-pub async fn put(node: &Arc<Node>, origin_id: &str, body: &[u8]) -> Result<(), ApiError> {
+/// `exposed`: others can read what the call carried.
+pub async fn put(node: &Arc<Node>, origin_id: &str, body: &[u8], exposed: bool) -> Result<(), ApiError> {
     // What serde says of a wrong value may hold the value: only the place is told.
     let hidden = |error: serde_json::Error| {
         let message = format!(
@@ -30,6 +31,13 @@ pub async fn put(node: &Arc<Node>, origin_id: &str, body: &[u8]) -> Result<(), A
     };
     let value: Value = serde_json::from_slice(body).map_err(hidden)?;
     let config: OriginConfig = serde_json::from_value(value.clone()).map_err(|error| named(origin_id, &error, &value))?;
+    if exposed && config.has_secret() {
+        let message = format!(
+            "the secret of origin {origin_id} came in plain text over the network, where others can read it: it is not used. Serve the \
+             node with --tls-dir, and give the origin a new secret"
+        );
+        return Err(ApiError::new(Code::NotEncrypted, origin_id, message));
+    }
     let mountable = config.mountable();
     let origin = blocking(move || stager_origins::open(&config)).await?;
     let label = crate::metrics::origin(&value);

@@ -15,8 +15,8 @@ use stager_core::error::{ApiError, Class, Code};
 use stager_core::replica::Replica;
 
 use super::answer::{self, Answer};
-use super::auth;
 use super::whole::to_its_end;
+use super::{auth, narrow};
 use crate::blocking::blocking;
 use crate::calls::OpenCall;
 use crate::context::Cause;
@@ -38,12 +38,12 @@ pub fn is_pack(request: &Request<Incoming>) -> bool {
 
 pub async fn pack(node: Arc<Node>, request: Request<Incoming>) -> Result<Answer, Failure> {
     let (parts, body) = request.into_parts();
-    let cause = auth::admit(&node, &parts.headers, false).await?;
+    let cause = auth::admit(&node, &parts, false).await?;
     let open = node.calls.open(true);
     let length = body.size_hint().exact().map_or(PACK_BYTES_MAX, |length| length as usize);
     let replicas = chain::wanted(&node.packs, &parts.headers)?;
     let memory = node.packs.memory(length, replicas.as_ref().map_or(0, |wanted| wanted.chain.len())).await;
-    let asked = receive(body).await?;
+    let asked = narrow::of_pack(auth::role_of(&parts.extensions), receive(body).await?);
     let worker = node.packs.clone();
     let working = to_its_end(async move {
         let outcomes = match replicas {

@@ -22,7 +22,7 @@ pub fn transfer_of(request: &Request<Incoming>) -> Option<String> {
 
 pub async fn content(node: Arc<Node>, transfer_id: String, request: Request<Incoming>) -> Result<Answer, Failure> {
     let (parts, body) = request.into_parts();
-    auth::admit(&node, &parts.headers, false).await?;
+    auth::admit(&node, &parts, false).await?;
     check_id("transfer id", &transfer_id)?;
     let _open = node.calls.open(true);
     push::deliver(&node.transfers, &transfer_id, body).await?;

@@ -17,11 +17,12 @@ use stager_core::space::Holder;
 use tracing::Instrument;
 
 use super::answer::{self, Answer};
-use super::{auth, content, mounts, origins, packs, push};
+use super::{auth, content, mounts, narrow, origins, packs, push, Exposed};
 use crate::calls::OpenCall;
 use crate::context::Cause;
 use crate::failure::{bad_request, Failure};
 use crate::node::Node;
+use crate::tls::roles::Role;
 use crate::wire::{
     AckRequest, CapacityRequest, LeaseAnswer, MatchAnswer, Reservation, ReservationRequest, ShutdownRequest, StateAnswer, TransferStatus,
     TransfersAnswer,
@@ -36,6 +37,8 @@ struct Call {
     node: Arc<Node>,
     open: OpenCall,
     cause: Cause,
+    role: Option<Arc<Role>>,
+    exposed: bool,
     method: Method,
     uri: Uri,
     headers: hyper::HeaderMap,
@@ -65,7 +68,7 @@ pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
 async fn read(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, ApiError> {
     let (parts, body) = request.into_parts();
     let first_contact = parts.method == Method::GET && parts.uri.path() == "/v1/node";
-    let cause = auth::admit(&node, &parts.headers, first_contact).await?;
+    let cause = auth::admit(&node, &parts, first_contact).await?;
     let body = match body.is_end_stream() {
         true => bytes::Bytes::new(),
         false => Limited::new(body, BODY_BYTES_MAX).collect().await.map(Collected::to_bytes).map_err(|_| {
@@ -74,7 +77,8 @@ async fn read(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, ApiEr
         })?,
     };
     let open = node.calls.open(parts.method != Method::GET);
-    Ok(Call { open, node, cause, method: parts.method, uri: parts.uri, headers: parts.headers, body })
+    let (role, exposed) = (parts.extensions.get().cloned(), parts.extensions.get::<Exposed>().is_some());
+    Ok(Call { open, node, cause, role, exposed, method: parts.method, uri: parts.uri, headers: parts.headers, body })
 }
 
 impl Call {
@@ -226,7 +230,7 @@ async fn of_origins(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
     check_id("origin id", origin_id)?;
     match (call.method.as_str(), &segments[1..]) {
         ("PUT", []) => {
-            origins::put(node, origin_id, &call.body).await?;
+            origins::put(node, origin_id, &call.body, call.exposed).await?;
             Ok(answer::empty())
         }
         ("POST", ["stat"]) => Ok(answer::ok(&origins::stat(node, origin_id, call.body()?).await?)),
@@ -268,13 +272,20 @@ fn of_peers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
 }
 
 async fn of_transfers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
+    let asker = call.role.as_deref();
+    match (call.method.as_str(), segments) {
+        ("GET" | "DELETE", [id]) => narrow::to_its_own(asker, &call.node.transfers, id)?,
+        _ => {}
+    }
     match (call.method.as_str(), segments) {
         ("GET", [id]) => Ok(answer::ok(&call.node.transfers.wait(id, call.wait()?).await?)),
         ("GET", []) => Ok(answer::ok(&TransfersAnswer { transfers: call.node.transfers.list() })),
         ("POST", []) => Ok(answer::accepted(&transfers::put_all(&call.node.transfers, &call.cause, call.body()?).await)),
         ("PUT", [id]) => {
             check_id("transfer id", id)?;
-            Ok(answer::accepted(&transfers::put(&call.node.transfers, call.cause.clone(), id, call.body()?).await?))
+            let request = call.body()?;
+            narrow::to_copies_from_itself(asker, &request)?;
+            Ok(answer::accepted(&transfers::put(&call.node.transfers, call.cause.clone(), id, request).await?))
         }
         ("GET", [id, "content"]) => Ok(answer::ok(&transfers::push::from_bytes(&call.node.transfers, id, call.wait()?).await?)),
         ("DELETE", [id]) => Ok(answer::accepted(&transfers::cancel(&call.node.transfers, id)?)),

@@ -1,6 +1,6 @@
 //! What every request passes first: health and metrics are answered here, everything is counted. Knows routes by their pattern only.
 //!
-//! The one rule: health needs no token and tells nothing but the state; a scrape is no call, so it keeps no idle node alive.
+//! The one rule: health needs no token or role and tells nothing but the state; a scrape is no call, so it keeps no idle node alive.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
@@ -86,7 +86,7 @@ async fn ready(node: &Arc<Node>) -> Answer {
 }
 
 fn exposition(node: &Arc<Node>, request: &Request<Incoming>) -> Answer {
-    if let Err(error) = auth::check_token(node, request.headers()) {
+    if let Err(error) = auth::check_caller(node, request.method(), request.uri().path(), request.headers(), request.extensions()) {
         return answer::failure(error.into());
     }
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
@@ -102,7 +102,7 @@ fn method_word(method: &Method) -> &'static str {
 }
 
 /// The pattern a path has; whatever has none shares one word.
-fn route(path: &str) -> &'static str {
+pub(super) fn route(path: &str) -> &'static str {
     static SPLIT: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| PATTERNS.iter().map(|pattern| pattern.split('/').collect()).collect());
     let mut segments = [""; SEGMENTS_MAX + 1];
     let count = path.split('/').zip(&mut segments).map(|(found, segment)| *segment = found).count();

@@ -1,4 +1,4 @@
-//! Calls to another node: plain HTTP/1.1 over TCP or a Unix socket, on connections that are used again. Knows no call's meaning.
+//! Calls to another node: HTTP/1.1 over TLS, TCP or a Unix socket, on connections that are used again. Knows no call's meaning.
 //!
 //! The one rule: a node is asked who it is before it is believed, and once more after it could not be reached.
 
@@ -23,6 +23,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::failure::bad_request;
 use crate::lines;
+use crate::tls::{trust, Refused, Tls};
 use crate::wire::{ErrorAnswer, NodeStatus};
 
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -96,7 +97,9 @@ pub struct Link {
     /// `None`: whoever answers there.
     expected: Option<String>,
     pub address: Address,
-    token: Secret,
+    /// Where a certificate shows who calls, nothing is to be told by a token.
+    token: Option<Secret>,
+    tls: Option<Arc<Tls>>,
     known: Mutex<Option<Arc<Known>>>,
     idle: Mutex<Vec<SendRequest<Body>>>,
 }
@@ -165,8 +168,13 @@ pub fn is_outdated(error: &ApiError, term: Term) -> bool {
 }
 
 impl Link {
-    pub fn new(expected: Option<String>, address: Address, token: Secret) -> Self {
-        Self { expected, address, token, known: Mutex::new(None), idle: Mutex::new(Vec::new()) }
+    pub fn new(expected: Option<String>, address: Address, token: Option<Secret>) -> Self {
+        Self { expected, address, token, tls: None, known: Mutex::new(None), idle: Mutex::new(Vec::new()) }
+    }
+
+    /// Over TCP it speaks TLS from now on, and nothing else.
+    pub fn with_tls(self, tls: Option<Arc<Tls>>) -> Self {
+        Self { tls, ..self }
     }
 
     /// How sentences call it.
@@ -185,6 +193,11 @@ impl Link {
     fn unreachable(&self, why: &str) -> ApiError {
         let message = format!("{} does not answer at {} ({why}); check that it runs and has this address", self.name(), self.address);
         ApiError::new(Code::PeerUnreachable, self.address.to_string(), message)
+    }
+
+    fn refused(&self, why: &str) -> ApiError {
+        let message = format!("{} is not spoken to at {}: {why}", self.name(), self.address);
+        ApiError::new(Code::PeerRefused, self.address.to_string(), message)
     }
 
     /// Who answers there; asked once for each connection that had to be made anew.
@@ -226,7 +239,9 @@ impl Link {
         };
         let mut headers = HeaderMap::new();
         headers.insert(HOST, plain(host));
-        headers.insert(AUTHORIZATION, plain(&format!("Bearer {}", self.token.reveal())));
+        if let Some(token) = &self.token {
+            headers.insert(AUTHORIZATION, plain(&format!("Bearer {}", token.reveal())));
+        }
         headers.insert("x-stager-api", crate::wire::API.into());
         headers
     }
@@ -331,7 +346,11 @@ impl Link {
             Ok(response) => Ok(Reply { response, link: self, sender }),
             Err(error) => {
                 self.forget_identity();
-                Err(self.lost(&format!("the connection broke ({error})")))
+                // The other side looks at this one's certificate when this one has done with its own.
+                Err(match trust::within(&error) {
+                    Some(found) => self.refused(&trust::why(found)),
+                    None => self.lost(&format!("the connection broke ({error})")),
+                })
             }
         }
     }
@@ -364,20 +383,25 @@ impl Link {
     /// A connection of one's own, without a word said on it.
     pub async fn stream(&self) -> Result<Box<dyn Duplex>, ApiError> {
         let connected = tokio::time::timeout(CONNECT_WITHIN, async {
-            Ok::<Box<dyn Duplex>, std::io::Error>(match &self.address {
-                Address::Tcp(address) => {
+            Ok::<Box<dyn Duplex>, Refused>(match (&self.address, &self.tls) {
+                (Address::Tcp(address), tls) => {
                     let stream = TcpStream::connect(address).await?;
                     stream.set_nodelay(true)?;
                     lines::watch(&stream)?;
-                    Box::new(stream)
+                    match tls {
+                        Some(tls) => Box::new(tls.connect(stream, self.expected.as_deref()).await?),
+                        None => Box::new(stream),
+                    }
                 }
-                Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
+                (Address::Unix(path), _) => Box::new(UnixStream::connect(path).await?),
             })
         });
-        let outcome = connected
-            .await
-            .map_err(|_| self.unreachable("no connection in time"))
-            .and_then(|outcome| outcome.map_err(|error| self.unreachable(&error.to_string())));
+        let outcome = connected.await.map_err(|_| self.unreachable("no connection in time")).and_then(|outcome| {
+            outcome.map_err(|refused| match refused {
+                Refused::Io(error) => self.unreachable(&error.to_string()),
+                Refused::ByTls(why) => self.refused(&why),
+            })
+        });
         if outcome.is_err() {
             self.forget_identity();
         }

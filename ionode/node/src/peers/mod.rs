@@ -1,4 +1,4 @@
-//! Other I/O nodes, as the scheduler told them: where they answer and by which token. Kept in memory only.
+//! Other I/O nodes, as the scheduler told them: where they answer, and by which token where no certificate shows it. Kept in memory only.
 //!
 //! The one rule: no answer, error or log line repeats a peer's token, and a node that answers under another's name is not believed.
 
@@ -16,11 +16,12 @@ use stager_core::ids::check_id;
 use stager_origins::Secret;
 
 use crate::failure::bad_request;
+use crate::tls::Tls;
 use link::{Address, Link};
 
-#[derive(Default)]
 pub struct Peers {
     known: RwLock<HashMap<String, Arc<Link>>>,
+    tls: Option<Arc<Tls>>,
 }
 
 /// The body of `PUT /v1/peers/{node_id}`. It holds a secret and is therefore never written.
@@ -28,10 +29,15 @@ pub struct Peers {
 #[serde(deny_unknown_fields)]
 pub struct PeerRequest {
     pub address: String,
-    pub token: Secret,
+    /// Not between nodes that speak TLS: their certificates show who they are.
+    pub token: Option<Secret>,
 }
 
 impl Peers {
+    pub fn new(tls: Option<Arc<Tls>>) -> Self {
+        Self { known: RwLock::default(), tls }
+    }
+
     /// The same id again replaces: a node that was started again has another token or port.
     pub fn put(&self, node_id: &str, body: &[u8]) -> Result<(), ApiError> {
         check_id("node id", node_id)?;
@@ -41,10 +47,12 @@ impl Peers {
             bad_request(node_id, format!("the description of the node {node_id} is not understood at {place}; give address and token"))
         })?;
         let address = Address::parse(&request.address)?;
-        if !is_token(request.token.reveal()) {
+        let by_certificate = self.tls.is_some() && matches!(address, Address::Tcp(_));
+        let token = request.token.filter(|_| !by_certificate);
+        if !by_certificate && !token.as_ref().is_some_and(|token| is_token(token.reveal())) {
             return Err(bad_request(node_id, format!("the token of the node {node_id} is not valid; give the text of its token file")));
         }
-        let link = Arc::new(Link::new(Some(node_id.to_string()), address, request.token));
+        let link = Arc::new(Link::new(Some(node_id.to_string()), address, token).with_tls(self.tls.clone()));
         self.known.write().expect("nobody panics here").insert(node_id.to_string(), link);
         tracing::info!(peer = node_id, address = request.address, "a peer was told");
         Ok(())

@@ -66,7 +66,7 @@ impl TransferRequest {
         }
     }
 
-    pub(super) fn replicas(&self) -> Option<&ReplicasWanted> {
+    pub fn replicas(&self) -> Option<&ReplicasWanted> {
         match self {
             Self::Fetch(fetch) => fetch.replicas.as_ref(),
             Self::Copy(copy) => copy.replicas.as_ref(),

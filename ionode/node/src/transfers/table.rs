@@ -254,6 +254,10 @@ impl Transfers {
         self.tracker.wait().await;
     }
 
+    pub fn request(&self, transfer_id: &str) -> Option<TransferRequest> {
+        self.table().by_id.get(transfer_id).map(|transfer| transfer.request.clone())
+    }
+
     /// How it stands, once it has ended or after `wait`.
     pub async fn wait(&self, transfer_id: &str, wait: Duration) -> Result<TransferAnswer, ApiError> {
         let until = Instant::now() + wait;

@@ -1,0 +1,145 @@
+//! Who a certificate says its holder is, and what such a one may call (docs/formats/ionode-api.md, "Roles").
+//!
+//! The one rule: what is not on the list of a role is refused, so a call that is new is the scheduler's alone until it is put there.
+
+use std::fmt;
+
+use hyper::Method;
+use stager_core::error::{ApiError, Code};
+use stager_core::ids::check_id;
+
+use super::san;
+
+const SCHEME: &str = "stager://";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    Scheduler,
+    Node(String),
+    Pool(String),
+}
+
+/// What a certificate's URI `stager://CLUSTER/ROLE` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub cluster: String,
+    pub role: Role,
+}
+
+/// Of another node, by method and pattern. What it may name in a copy or a pack is narrower still: `http/narrow.rs`.
+const OF_NODES: &[(&str, &str)] = &[
+    ("GET", "/v1/node"),
+    ("GET", "/v1/replicas/*/*"),
+    ("GET", "/v1/replicas/*/*/content"),
+    ("GET", "/v1/replicas/*/*/manifest"),
+    ("GET", "/v1/replicas/*/*/source"),
+    ("POST", "/v1/replicas/*/*/verify"),
+    ("POST", "/v1/packs"),
+    ("PUT", "/v1/transfers/*"),
+    ("GET", "/v1/transfers/*"),
+    ("DELETE", "/v1/transfers/*"),
+];
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheduler => f.write_str("the scheduler"),
+            Self::Node(id) => write!(f, "the node {id}"),
+            Self::Pool(name) => write!(f, "the pool {name}"),
+        }
+    }
+}
+
+impl Holder {
+    fn parse(uri: &str) -> Option<Self> {
+        let (cluster, role) = uri.strip_prefix(SCHEME)?.split_once('/')?;
+        check_id("cluster", cluster).ok()?;
+        let role = match role.split_once('/') {
+            None if role == "scheduler" => Role::Scheduler,
+            Some(("node", id)) if check_id("node id", id).is_ok() => Role::Node(id.to_string()),
+            Some(("pool", name)) if check_id("pool", name).is_ok() => Role::Pool(name.to_string()),
+            _ => return None,
+        };
+        Some(Self { cluster: cluster.to_string(), role })
+    }
+
+    /// `None`: the certificate names no role, or more than one.
+    pub fn of_certificate(certificate: &[u8]) -> Option<Self> {
+        let uris = san::uris(certificate);
+        let mut ours = uris.iter().filter(|uri| uri.starts_with(SCHEME));
+        let first = ours.next()?;
+        ours.next().is_none().then(|| Self::parse(first)).flatten()
+    }
+}
+
+impl Role {
+    /// `route`: the pattern of the path.
+    pub fn require(&self, method: &Method, route: &str) -> Result<(), ApiError> {
+        let allowed = match self {
+            Self::Scheduler => true,
+            Self::Node(_) => OF_NODES.contains(&(method.as_str(), route)),
+            Self::Pool(_) => false,
+        };
+        match allowed {
+            true => Ok(()),
+            false => Err(self.refused(&format!("{method} {route}"))),
+        }
+    }
+
+    pub fn refused(&self, what: &str) -> ApiError {
+        let message = format!("the certificate of the caller is that of {self}, which may not do that ({what}); call as the scheduler");
+        ApiError::new(Code::RoleRefused, self.to_string(), message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_is_read_from_its_uri_and_from_nothing_like_it() {
+        let holder = |uri| Holder::parse(uri).map(|holder| (holder.cluster, holder.role));
+        assert_eq!(holder("stager://c1/scheduler"), Some(("c1".into(), Role::Scheduler)));
+        assert_eq!(holder("stager://c1/node/io-1"), Some(("c1".into(), Role::Node("io-1".into()))));
+        assert_eq!(holder("stager://c1/pool/alice"), Some(("c1".into(), Role::Pool("alice".into()))));
+        for bad in [
+            "stager://c1",
+            "stager:///scheduler",
+            "stager://c1/scheduler/",
+            "stager://c1/Scheduler",
+            "stager://c1/node/",
+            "stager://c1/node",
+            "stager://c1/node/a/b",
+            "stager://c1/node/..%2f",
+            "https://c1/scheduler",
+            "stager://c 1/scheduler",
+            "stager://c1/root/x",
+        ] {
+            assert_eq!(holder(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_lists_of_roles_are_those_of_the_contract() {
+        let (_, section) = include_str!("../../../../docs/formats/ionode-api.md").split_once("\n## Roles").unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        let (_, row) = section.split_once("\n| `node/ID`").expect("the table has a row for nodes");
+        let row = row.lines().next().unwrap();
+        let listed: Vec<&str> = row.split('`').filter(|words| words.contains(" /v1/")).collect();
+        let known: Vec<String> = OF_NODES.iter().map(|(method, route)| format!("{method} {route}")).collect();
+        assert_eq!(listed, known, "docs/formats/ionode-api.md (left) and the list of nodes (right)");
+    }
+
+    #[test]
+    fn a_pool_may_call_nothing_yet_and_a_node_nothing_that_changes_another() {
+        let node = Role::Node("a".into());
+        assert!(Role::Scheduler.require(&Method::DELETE, "/v1/replicas/*/*").is_ok());
+        assert!(node.require(&Method::GET, "/v1/replicas/*/*/content").is_ok());
+        for (method, route) in
+            [(Method::DELETE, "/v1/replicas/*/*"), (Method::PUT, "/v1/origins/*"), (Method::GET, "/v1/state"), (Method::GET, "/metrics")]
+        {
+            assert_eq!(node.require(&method, route).unwrap_err().code, Code::RoleRefused, "{method} {route}");
+        }
+        assert_eq!(Role::Pool("p".into()).require(&Method::GET, "/v1/node").unwrap_err().code, Code::RoleRefused);
+    }
+}
