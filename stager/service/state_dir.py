@@ -67,6 +67,16 @@ class StateDir:
         return self.root / "storage-key.json"
 
     @property
+    def authority(self) -> Path:
+        """Of the cluster: whoever reads its key can be every host."""
+        return self.root / "cluster"
+
+    @property
+    def tls(self) -> Path:
+        """The scheduler's certificate in the cluster."""
+        return self.root / "tls"
+
+    @property
     def logs(self) -> Path:
         """`logs/RUN/JOB.NUMBER.out` and `.err`, written by the worker."""
         return self.root / "logs"

@@ -1,0 +1,203 @@
+"""The authority of a cluster: its key, and the certificates that say which role their holder has (docs/formats/ionode-api.md, "Roles").
+
+May know: cryptography, which is imported when it is needed: most commands never do. One rule: a key is never written where others can
+read it, not even for a moment, and never leaves its directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stager.model.errors import InvalidInput, Refused
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+CA, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
+CA_KEY = "ca-key.pem"
+SCHEDULER = "scheduler"
+AUTHORITY_DAYS, LEAF_DAYS = 3650, 90
+# Clocks of hosts differ: a certificate of now is good a while ago, too.
+SKEW = timedelta(minutes=10)
+NAME = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A certificate that was made. `role` as in its URI: `scheduler`, `node/ID`, `pool/NAME`."""
+
+    cluster: str
+    role: str
+    dir: Path
+    expires_at: datetime
+    ca_sha256: str
+
+
+class Authority:
+    """Of one cluster, in a directory of its own: `ca.pem`, and `ca-key.pem` with mode 0600."""
+
+    def __init__(self, root: Path) -> None:
+        need_cryptography()
+        self.root = root
+
+    @property
+    def is_there(self) -> bool:
+        return (self.root / CA).exists()
+
+    def make(self, cluster: str) -> None:
+        """Raises Refused where one is: its certificates would be worth nothing any more."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.x509.oid import NameOID
+
+        if not NAME.fullmatch(cluster):
+            raise InvalidInput(f"{cluster!r} is no name of a cluster; use letters, digits and ._-", subject="name")
+        if self.is_there:
+            text = f"{self.root} holds an authority already, and every certificate that it has signed would be worth nothing"
+            raise Refused(f"{text}; use it, or remove the directory first", code="cluster_exists", subject=str(self.root))
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        key = new_key()
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"stager cluster {cluster}")])
+        now = datetime.now(UTC)
+        usage = x509.KeyUsage(
+            digital_signature=False,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            key_cert_sign=True,
+            crl_sign=True,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - SKEW)
+            .not_valid_after(now + timedelta(days=AUTHORITY_DAYS))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(f"stager://{cluster}")]), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        write_private(self.root / CA_KEY, pem_of(key))
+        # Last: an authority without its certificate is none, and is made again.
+        write_public(self.root / CA, certificate.public_bytes(serialization.Encoding.PEM))
+
+    def certificate(self) -> x509.Certificate:
+        from cryptography import x509
+
+        try:
+            return x509.load_pem_x509_certificate((self.root / CA).read_bytes())
+        except FileNotFoundError as problem:
+            text = f"there is no cluster in {self.root}"
+            raise InvalidInput(f"{text}; make one with `stager cluster init`", code="no_cluster", subject=str(self.root)) from problem
+
+    def cluster(self) -> str:
+        from cryptography import x509
+
+        names = self.certificate().extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return names.get_values_for_type(x509.UniformResourceIdentifier)[0].removeprefix("stager://")
+
+    def fingerprint(self) -> str:
+        from cryptography.hazmat.primitives import hashes
+
+        return self.certificate().fingerprint(hashes.SHA256()).hex()
+
+    def issue(self, role: str, into: Path, days: int = LEAF_DAYS) -> Leaf:
+        """A new key and its certificate as a `--tls-dir`. What was there is replaced, the key last: a node takes up whole sets only."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+        check_role(role)
+        if not 1 <= days <= AUTHORITY_DAYS:
+            raise InvalidInput(f"a certificate is good for 1 to {AUTHORITY_DAYS} days, not for {days}", subject="days")
+        authority = self.certificate()
+        signer = serialization.load_pem_private_key((self.root / CA_KEY).read_bytes(), None)
+        assert isinstance(signer, type(new_key()))
+        cluster, key, now = self.cluster(), new_key(), datetime.now(UTC)
+        expires_at = min(now + timedelta(days=days), authority.not_valid_after_utc)
+        # A subject that is short and means nothing: who holds it stands in the URI.
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, secrets.token_hex(8))])
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(authority.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - SKEW)
+            .not_valid_after(expires_at)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(f"stager://{cluster}/{role}")]), critical=False)
+            .sign(signer, hashes.SHA256())
+        )
+        into.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_public(into / CA, authority.public_bytes(serialization.Encoding.PEM))
+        write_public(into / CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
+        write_private(into / KEY, pem_of(key))
+        return Leaf(cluster, role, into, expires_at, self.fingerprint())
+
+
+def check_role(role: str) -> None:
+    kind, _, name = role.partition("/")
+    if role != SCHEDULER and not (kind in ("node", "pool") and NAME.fullmatch(name)):
+        raise InvalidInput(f"{role!r} is no role; write scheduler, node/ID or pool/NAME", subject="role")
+
+
+def need_cryptography() -> None:
+    """Raises InvalidInput that says what to install."""
+    try:
+        import cryptography  # noqa: F401
+    except ImportError as problem:
+        text = "certificates need cryptography, which is not installed here; `pip install 'stager[cluster]'`"
+        raise InvalidInput(text, code="not_installed", subject="cryptography") from problem
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def write_private(path: Path, data: bytes) -> None:
+    write(path, data, 0o600)
+
+
+def write_public(path: Path, data: bytes) -> None:
+    write(path, data, 0o644)
+
+
+def write(path: Path, data: bytes, mode: int) -> None:
+    """Under its name when it is whole and on the disk."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,84 @@
+"""`stager cluster`: the authority of a cluster of I/O nodes, and the certificates that it signs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stager.adapters.authority import LEAF_DAYS, SCHEDULER, Authority, Leaf
+from stager.cli.options import json_option, print_json, settings_of, state_dir_option
+from stager.service.state_dir import StateDir
+
+
+@click.group(
+    epilog="""\b
+Example:
+  stager cluster init --name survey
+  stager cluster certify node/io1 --out io1-tls"""
+)
+def command() -> None:
+    """Make the certificates by which hosts of a cluster know each other. Needs `pip install 'stager[cluster]'`."""
+
+
+@command.command(
+    "init",
+    epilog="""\b
+Example:
+  stager cluster init --name survey""",
+)
+@click.option("--name", default="stager", show_default=True, help="the name of the cluster; it stands in every certificate")
+@state_dir_option
+@json_option
+def init(name: str, state_dir: Path | None, as_json: bool) -> None:
+    """Make the authority of a new cluster in the state directory, and the scheduler's certificate."""
+    place = place_of(state_dir)
+    authority = Authority(place.authority)
+    place.make()
+    authority.make(name)
+    tell(authority.issue(SCHEDULER, place.tls), as_json)
+
+
+@command.command(
+    "certify",
+    epilog="""\b
+Example:
+  stager cluster certify node/io1 --out io1-tls
+  stager cluster certify scheduler --out me-tls --days 7""",
+)
+@click.argument("role")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="the directory for ca.pem, cert.pem and key.pem; what is there is replaced",
+)
+@click.option("--days", type=int, default=LEAF_DAYS, show_default=True, help="how long the certificate is good")
+@state_dir_option
+@json_option
+def certify(role: str, out: Path, days: int, state_dir: Path | None, as_json: bool) -> None:
+    """Make a key and a certificate of ROLE: scheduler, node/ID or pool/NAME. The directory is for `stager-ionode serve --tls-dir`.
+
+    Take the directory to its host by a way that nobody else reads, such as scp. A node takes up what is replaced there by itself.
+    """
+    tell(Authority(place_of(state_dir).authority).issue(role, out, days), as_json)
+
+
+def place_of(state_dir: Path | None) -> StateDir:
+    return StateDir(settings_of(state_dir).state_dir)
+
+
+def tell(leaf: Leaf, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "cluster": leaf.cluster,
+                "role": leaf.role,
+                "dir": str(leaf.dir),
+                "expires_at": leaf.expires_at.timestamp(),
+                "ca_sha256": leaf.ca_sha256,
+            }
+        )
+        return
+    click.echo(f"{leaf.dir}: the certificate of {leaf.role} in the cluster {leaf.cluster}, good until {leaf.expires_at:%Y-%m-%d}")
+    click.echo(f"the cluster's authority has the SHA-256 fingerprint {leaf.ca_sha256}")
