@@ -18,7 +18,7 @@ CYCLE_FILES_MAX = 5
 # The lowest layer of ionode/node first. A module is a file below src, or a directory; those of one row do not know each other.
 NODE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("blocking", "blocks", "calls", "claims", "clock", "failure", "in_flight", "lines", "logging", "metrics", "wire"),
-    ("sandbox", "stripes"),
+    ("sandbox", "stripes", "tls"),
     ("pack_format", "store"),
     ("context", "fsck", "origin_checksums", "peers"),
     ("client", "fingerprints", "health", "transfer_agent"),

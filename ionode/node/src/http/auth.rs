@@ -11,6 +11,7 @@ use hyper::Method;
 use stager_core::error::{ApiError, Code};
 use stager_core::ids::check_id;
 
+use super::patterns::route;
 use crate::context::Cause;
 use crate::failure::bad_request;
 use crate::node::Node;
@@ -67,6 +68,10 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
     headers.get(name).map(|value| value.to_str().map_err(refused)).transpose()
 }
 
+/// Others can read what goes over the connection of a request.
+#[derive(Clone, Copy)]
+pub struct Exposed;
+
 /// Of a caller that showed a certificate.
 pub fn role_of(extensions: &Extensions) -> Option<&Role> {
     extensions.get::<Arc<Role>>().map(Arc::as_ref)
@@ -75,7 +80,7 @@ pub fn role_of(extensions: &Extensions) -> Option<&Role> {
 /// The role of its certificate; where it showed none, the token.
 pub fn check_caller(node: &Node, method: &Method, path: &str, headers: &HeaderMap, extensions: &Extensions) -> Result<(), ApiError> {
     match role_of(extensions) {
-        Some(role) => role.require(method, super::server::route(path)),
+        Some(role) => role.require(method, route(path)),
         None => check_token(node, headers),
     }
 }

@@ -10,6 +10,7 @@ mod mounts;
 mod narrow;
 mod origins;
 mod packs;
+mod patterns;
 mod push;
 pub mod range;
 mod routes;
@@ -75,10 +76,6 @@ async fn accept_tcp(tcp: Option<&TcpListener>) -> std::io::Result<TcpStream> {
     }
 }
 
-/// Others can read what goes over the connection of a request.
-#[derive(Clone, Copy)]
-struct Exposed;
-
 /// What is known of the other end before it makes a call.
 #[derive(Clone, Default)]
 struct Seen {
@@ -114,7 +111,7 @@ async fn connection(node: Arc<Node>, listener: &'static str, stream: impl AsyncR
         seen.caller.map(|caller| extensions.insert(caller));
         seen.role.map(|role| extensions.insert(role));
         if seen.exposed {
-            extensions.insert(Exposed);
+            extensions.insert(auth::Exposed);
         }
         async move { Ok::<_, Infallible>(server::answer(node, request).await) }
     });

@@ -17,7 +17,7 @@ use stager_core::space::Holder;
 use tracing::Instrument;
 
 use super::answer::{self, Answer};
-use super::{auth, content, mounts, narrow, origins, packs, push, Exposed};
+use super::{auth, content, mounts, narrow, origins, packs, push};
 use crate::calls::OpenCall;
 use crate::context::Cause;
 use crate::failure::{bad_request, Failure};
@@ -77,7 +77,7 @@ async fn read(node: Arc<Node>, request: Request<Incoming>) -> Result<Call, ApiEr
         })?,
     };
     let open = node.calls.open(parts.method != Method::GET);
-    let (role, exposed) = (parts.extensions.get().cloned(), parts.extensions.get::<Exposed>().is_some());
+    let (role, exposed) = (parts.extensions.get().cloned(), parts.extensions.get::<auth::Exposed>().is_some());
     Ok(Call { open, node, cause, role, exposed, method: parts.method, uri: parts.uri, headers: parts.headers, body })
 }
 
