@@ -12,6 +12,8 @@ class Policy:
     `direct_access`: plans may have jobs read inputs at their origin where keeping them would not pay or they do not fit.
     `transfer_attempts_max`: of one source, where it answers. One that cannot be reached is waited for, at most `outage_s_max`.
 
+    `copies`: on how many nodes what jobs make is to be, from its making until its last reader is done or it is home.
+
     `fan_out_bytes_min`: of a file this large a node gives one copy at a time; who else wants it waits for one more node that has it.
     Smaller ones are there before waiting would help.
     """
@@ -26,6 +28,7 @@ class Policy:
     lookahead: bool = True
     fan_out_bytes_min: int = 1_000_000
     direct_access: bool = True
+    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,13 @@ class Outstanding:
         for transfer in [t.transfer for t in self.transfers.values() if t.node == event.node and t.transfer not in known]:
             self.end_transfer(transfer)
 
+    def gone(self, event: ev.NodeGone) -> None:
+        """Nothing is asked of the node any more. Its attempts are still to be ended, and who ended them says so."""
+        for transfer in [t.transfer for t in self.transfers.values() if t.node == event.node]:
+            self.end_transfer(transfer)
+        self.cancels = {key: command for key, command in self.cancels.items() if command.node != event.node}
+        self.grants = {key: command for key, command in self.grants.items() if command.node != event.node}
+
     def woken(self, event: ev.Woken) -> None:
         self.wakes = {wake for wake in self.wakes if wake > event.at}
 
@@ -122,6 +129,7 @@ SEEN: dict[type, Any] = {
     ev.RunSubmitted: lambda self, event: self.workflows.__setitem__(event.run, event.workflow),
     ev.RunResumed: Outstanding.resumed,
     ev.NodeReported: Outstanding.reported,
+    ev.NodeGone: Outstanding.gone,
     ev.TransferDone: lambda self, event: self.end_transfer(event.transfer),
     ev.TransferFailed: lambda self, event: self.end_transfer(event.transfer),
     ev.TransferCancelled: lambda self, event: self.end_transfer(event.transfer),

@@ -143,16 +143,23 @@ def move_run(state: State, run: RunEntry, new: RunState) -> None:
     run.state = new
 
 
-def has_extra_copy(state: State, file: FileEntry) -> bool:
-    """Whether the plan wants more than one node to hold it."""
-    planned = None if file.is_external else state.runs[file.run].planned.get(file.lfn)
-    return planned is not None and planned.safe_copies > 1
+def copies_wanted(state: State, file: FileEntry) -> int:
+    """The number of nodes that are to hold what was made: everywhere as many as the policy says, or more where the plan does."""
+    if file.is_external:
+        return 1
+    planned = state.runs[file.run].planned.get(file.lfn)
+    return max(state.policy.copies, planned.safe_copies if planned is not None else 1)
+
+
+def is_worth_copies(state: State, file: FileEntry) -> bool:
+    """Whether somebody will read it. A final that is not home yet is worth them where the policy asks for them."""
+    return state.next_use(file) != NEVER or (state.policy.copies > 1 and state.owes_upload(file))
 
 
 def may_want_extra_copy(state: State, file: FileEntry) -> None:
     """It was made, or one of those that held it does not any more."""
-    if has_extra_copy(state, file) and (use := state.next_use(file)) != NEVER:
-        heappush(state.to_replicate, (use, file.id))
+    if copies_wanted(state, file) > 1 and is_worth_copies(state, file):
+        heappush(state.to_replicate, (state.next_use(file), file.id))
 
 
 def extra_copies_coming(state: State) -> list[TransferEntry]:
@@ -214,6 +221,8 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
     if copy is None or copy.pins or copy.state is not CopyState.PRESENT:
         return
     node, use, goes = state.nodes[node_id], state.next_use(file), False
+    if node.draining:
+        heappush(node.leaving, (use, file.id))
     if use == NEVER and file.durable is None and not file.is_external and not state.owes_upload(file) and not state.stays(file):
         state.useless.append((node_id, file.id, copy.generation))
     elif state.holds_only_copy(file):
@@ -223,13 +232,23 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
             heappush(node.spillable if goes else node.movable, (-use, file.id, copy.generation))
     else:
         goes = True
+        if state.policy.copies > 1:
+            copy.kept = is_one_of_those_wanted(state, file)
         heappush(node.evictable, (-eviction_key(copy, use), file.id, copy.generation))
     if copy.idle is not goes:
         count_idle(node, copy, goes)
 
 
+def is_one_of_those_wanted(state: State, file: FileEntry) -> bool:
+    """Whether fewer nodes would hold it without this copy than are to."""
+    there = sum(copy.state is CopyState.PRESENT for copy in file.copies.values())
+    return state.is_nowhere_else(file) and there <= copies_wanted(state, file)
+
+
 def eviction_key(copy: Copy, next_use: int) -> int:
-    """The greatest goes first: extra copies before what nobody will read."""
+    """The greatest goes first: extra copies before what nobody will read; those that are to be kept last."""
+    if copy.kept:
+        return -1
     return NEVER + 1 if copy.extra_copy else next_use
 
 

@@ -53,6 +53,8 @@ def is_idle(state: State, node: NodeEntry) -> bool:
     policy = state.policy
     if node.free_bytes < 0 or node.waiting_attempts:
         return False
+    if node.draining:
+        return True
     if node.ready and node.admitted_waiting < ahead_max(state, state.runs[node.ready[0][1]]):
         return False
     if node.calls_startable or (node.startable and node.cores_used < node.cores):
@@ -69,6 +71,8 @@ def work_node(decision: Decision, node: NodeEntry) -> None:
     if node.free_bytes < 0:
         free_space(decision, node, 0, least_bytes=node.free_bytes)
     granted = not node.waiting_attempts or grant(decision, node)
+    if node.draining:
+        return
     blocked = not granted or not admit(decision, node)
     if decision.state.to_fetch:
         send_wanted(decision, node)

@@ -38,7 +38,7 @@ from stager.scheduler.apply_stripes import begin_part, cancel_part, disband
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import begin_early_span, hold_for_readers
 from stager.scheduler.slots import take_scratch, take_slot
-from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, Retries, RunEntry, State, TransferEntry
+from stager.scheduler.state import OVER, AttemptEntry, Copy, ErasedSpill, FileEntry, Retries, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState
 
 
@@ -158,11 +158,12 @@ def upload(state: State, command: cmd.Upload) -> None:
 
 
 def cancel_transfer(state: State, command: cmd.CancelTransfer) -> None:
-    part = state.parts.get(command.transfer)
+    part, transfer = state.parts.get(command.transfer), state.transfers.get(command.transfer)
     if part is not None:
         cancel_part(state, part)
+    if transfer is None:
+        # Or what a node that was gone and is back still has under way.
         return
-    transfer = state.transfers[command.transfer]
     call_off(state, transfer)
     if transfer.is_fetch and not transfer.old:
         move_copy(state, state.files[transfer.file], transfer.node, CopyState.CANCELLING)
@@ -186,8 +187,8 @@ def retry_transfer_at(state: State, command: cmd.RetryTransferAt) -> None:
         for node in file.copies:
             heappush(state.timers, (command.not_before, "settle", node, file.id))
     else:
-        for node in state.nodes:
-            heappush(state.timers, (command.not_before, "fetch", node, file.id))
+        # For all nodes that there are by then: one may come meanwhile.
+        heappush(state.timers, (command.not_before, "fetch", "", file.id))
 
 
 def give_up_transfer(state: State, command: cmd.GiveUpTransfer) -> None:
@@ -226,7 +227,11 @@ def delete_replica(state: State, command: cmd.DeleteReplica) -> None:
 
 
 def erase_spill(state: State, command: cmd.EraseSpill) -> None:
-    state.files[command.file].spilled = None
+    """A node that goes before it has done so leaves it to another, when the file may have been spilled anew."""
+    file = state.files[command.file]
+    if file.spilled is not None and file.spilled.token == command.token:
+        file.spilled = None
+    state.erasing[command.origin, command.path] = ErasedSpill(command.node, command.run, command.file, command.token)
 
 
 def admit_job(state: State, command: cmd.AdmitJob) -> None:
@@ -280,8 +285,10 @@ def grant_space(state: State, command: cmd.GrantSpace) -> None:
 
 
 def kill_attempt(state: State, command: cmd.KillAttempt) -> None:
-    attempt = state.attempts[command.attempt]
-    attempt.killed, attempt.void = True, attempt.void or command.void
+    """One whose node is gone is none of ours any more."""
+    attempt = state.attempts.get(command.attempt)
+    if attempt is not None:
+        attempt.killed, attempt.void = True, attempt.void or command.void
 
 
 def requeue_job(state: State, command: cmd.RequeueJob) -> None:
@@ -299,9 +306,10 @@ def requeue_job(state: State, command: cmd.RequeueJob) -> None:
 def rehome_job(state: State, command: cmd.RehomeJob) -> None:
     run, node = state.runs[command.run], state.nodes[command.node]
     job = run.jobs[command.job]
-    job.node = node.id
-    heappush(node.ready, (run.key(job.order), run.id, job.id))
-    node.dirty = True
+    job.node = command.node
+    if job.state is JobState.READY:
+        heappush(node.ready, (run.key(job.order), run.id, job.id))
+        node.dirty = True
     for file in inputs_of(state, run, job.id):
         if node.id not in file.copies:
             offer_for_prefetch(state, file, node.id)

@@ -15,6 +15,7 @@ from stager.scheduler.accounting import (
     may_want_extra_copy,
     move_copy,
     queue_start,
+    release_admission,
     resize,
     settle,
     unpin,
@@ -24,7 +25,9 @@ from stager.scheduler.apply_calls import end_old
 from stager.scheduler.apply_stripes import let_go_of_source
 from stager.scheduler.commands import Purpose
 from stager.scheduler.peers import tell_other_nodes
-from stager.scheduler.state import Copy, FileEntry, JobEntry, RunEntry, State, TransferEntry
+from stager.scheduler.profiles import end_early_span
+from stager.scheduler.slots import free_slot, take_scratch
+from stager.scheduler.state import AttemptEntry, Copy, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
 
 
@@ -64,7 +67,8 @@ def end_transfer(state: State, transfer: TransferEntry) -> None:
     if transfer.is_fetch:
         let_go_of_source(state, transfer)
         copy = file.copies[transfer.node]
-        if copy.pins and (transfer.assembles or not transfer.cancelled):
+        if copy.pins:
+            # Also of one that was called off: for its parts, or its source, are gone.
             move_copy(state, file, transfer.node, CopyState.WANTED)
             state.want(transfer.node, file)
         else:
@@ -133,3 +137,20 @@ def copy_gone(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
     """The node has no sound one. Nobody else says so where it was lost while the scheduler was away, before it heard that it was made."""
     if file.copies.get(node_id) is copy and copy.state is CopyState.PRESENT:
         give_up_copy(state, file, node_id)
+
+
+def attempt_lost(state: State, attempt_id: str) -> AttemptEntry:
+    """Its result will not count, whoever brings it. The job is left for the handlers to send back."""
+    attempt = state.attempts.pop(attempt_id)
+    run = state.runs[attempt.run]
+    job = run.jobs[attempt.job]
+    state.nodes[attempt.node].waiting_attempts.pop(attempt_id, None)
+    if attempt.needed_bytes is None:
+        free_slot(state, attempt)
+    take_scratch(state, attempt, -attempt.reserve_bytes)
+    run.attempts_live -= 1
+    job.attempt = ""
+    state.finish_checks[run.id] = None
+    end_early_span(run, job)
+    release_admission(state, job, attempt.reserve_bytes)
+    return attempt

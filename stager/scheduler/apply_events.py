@@ -38,7 +38,7 @@ from stager.scheduler.apply_ends import (
     unpin_upload,
 )
 from stager.scheduler.apply_hosts import host_draining, host_gone, host_lost, host_reported, hosts_unheard
-from stager.scheduler.apply_nodes import capacity_changed, node_lost, node_reported
+from stager.scheduler.apply_nodes import capacity_changed, node_draining, node_gone, node_lost, node_reported
 from stager.scheduler.apply_retries import note_failure
 from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed, run_stopped, run_submitted
 from stager.scheduler.apply_stripes import end_part, let_go_of_source, part_damaged, part_done
@@ -71,7 +71,12 @@ def scheduler_started(state: State, event: ev.SchedulerStarted) -> None:
 
 
 def policy_set(state: State, event: ev.PolicySet) -> None:
+    copies_before = state.policy.copies
     state.policy, state.limits = event.policy, event.limits
+    for file in state.files.values() if event.policy.copies != copies_before else ():
+        for node_id in file.copies:
+            settle(state, file, node_id)
+        may_want_extra_copy(state, file)
     for node in state.nodes.values():
         count_cores(state, node)
 
@@ -287,7 +292,7 @@ def tell_children(state: State, run: RunEntry, job: JobEntry) -> None:
 
 
 def spill_erased(state: State, event: ev.SpillErased) -> None:
-    """Nothing hangs on it any more."""
+    state.erasing.pop((event.origin, event.path), None)
 
 
 APPLY: dict[type, Callable[[State, Any], None]] = {
@@ -299,6 +304,8 @@ APPLY: dict[type, Callable[[State, Any], None]] = {
     ev.HostLost: host_lost,
     ev.HostDraining: host_draining,
     ev.HostGone: host_gone,
+    ev.NodeGone: node_gone,
+    ev.NodeDraining: node_draining,
     ev.CapacityChanged: capacity_changed,
     ev.RunSubmitted: run_submitted,
     ev.RunResumed: run_resumed,

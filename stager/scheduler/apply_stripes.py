@@ -82,6 +82,15 @@ def throw_away(state: State, part: PartEntry) -> None:
     state.useless.append((part.node, part.file, part.id))
 
 
+def lose_part(state: State, part: PartEntry) -> None:
+    """Its node is gone, with it or before it came."""
+    if not part.here:
+        part_failed(state, part, f"{part.node}, which was to fetch a part of it, is gone")
+        return
+    state.nodes[part.node].present_bytes -= part.size_bytes
+    forget(state, part, f"{part.node}, which had a part of it, is gone")
+
+
 def parts_reported(state: State, node_id: str, seen: Mapping[tuple[str, str], ev.ReplicaSeen], known: frozenset[str]) -> None:
     """The node's word on parts is taken. `seen`: sound replicas that it has; `known`: transfers that it has under way."""
     for part in [part for part in state.parts.values() if part.node == node_id]:

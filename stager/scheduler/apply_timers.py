@@ -35,7 +35,8 @@ def woken(state: State, event: ev.Woken) -> None:
         elif what == "settle":
             settle(state, state.files[second], first)
         elif what == "fetch":
-            retry_fetch(state, first, state.files[second])
+            for node_id in (first,) if first else state.nodes:
+                retry_fetch(state, node_id, state.files[second])
         else:
             heappush(state.due_uploads, (0, second))
 

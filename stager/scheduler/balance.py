@@ -50,7 +50,8 @@ def balance(decision: Decision) -> None:
 
 def has_cores(state: State, node: NodeEntry) -> bool:
     """Cores that nobody who is there waits for."""
-    return node.reachable and not node.ready and node.cores_used + node.admitted_waiting < node.cores
+    free = node.cores - node.cores_used - node.admitted_waiting
+    return node.reachable and not node.draining and not node.ready and free > 0
 
 
 @dataclass(slots=True)

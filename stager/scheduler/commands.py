@@ -317,7 +317,7 @@ class RequeueJob(Record, kw_only=True):
 
 
 class RehomeJob(Record, kw_only=True):
-    """Recorded decision: the job, which is ready, is to run beside another node."""
+    """Recorded decision: the job, which has not been admitted, is to run beside another node."""
 
     id: str
     at: float

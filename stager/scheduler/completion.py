@@ -11,10 +11,14 @@ from stager.scheduler.decision import Decision
 from stager.scheduler.events import EngineOutcome
 from stager.scheduler.handlers import withdraw_admitted
 from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.placing import Prospect, prospect_of
 from stager.scheduler.state import RunEntry, State
 from stager.scheduler.states import JobState, RunState
 
 NO_SPACE_CODE = "no_space_node"
+NO_NODE_CODE = "no_node"
+# Of the nodes that take no jobs, so many are told.
+NAMED = 5
 
 
 def end_runs(decision: Decision) -> bool:
@@ -78,12 +82,20 @@ def refuse_if_stuck(decision: Decision) -> bool:
     state = decision.state
     if state.attempts or state.transfers or state.timers or not state.active:
         return False
-    if any(not host.answers for node in state.nodes.values() for host in node.hosts.values()):
+    nodes = list(state.nodes.values())
+    if any(node.is_open for node in nodes):
+        # Jobs of the others are sent to these.
+        nodes = [node for node in nodes if node.id not in state.closed]
+    elif not any(node.incarnation or node.gone for node in nodes):
         return False
-    for node in state.nodes.values():
+    if any(not host.answers for node in nodes if not node.gone for host in node.hosts.values()):
+        return False
+    for node in nodes:
+        if node.id in state.closed and not node.reachable:
+            continue
         if not node.reachable or node.deleting_bytes or node.cancelling_bytes or node.admitted_waiting:
             return False
-    for node in state.nodes.values():
+    for node in nodes:
         head = next(((run, job) for _, run, job in sorted(node.ready) if is_waiting(state, run, job)), None)
         if head is not None:
             run = state.runs[head[0]]
@@ -91,6 +103,20 @@ def refuse_if_stuck(decision: Decision) -> bool:
                 refuse(decision, run, run.jobs[head[1]], no_space(state, node, run, head[1]))
                 return True
             decision.emit(cmd.FinishRun, run=run.id, outcome=cmd.RunOutcome.REFUSED, fault=no_space(state, node, run, head[1]))
+            return True
+    return bool(state.closed) and refuse_without_node(decision)
+
+
+def refuse_without_node(decision: Decision) -> bool:
+    """A run whose next job waits for a host, where all that could take it are beside nodes that take no jobs. True if there was one."""
+    state = decision.state
+    waiting = [entry for entries in state.parked.values() for entry in entries if is_waiting(state, *entry)]
+    for run_id, job_id in waiting:
+        run = state.runs[run_id]
+        spec, reserve_bytes = run.workflow.jobs[job_id], run.jobs[job_id].reserve_bytes
+        able = [node for node in state.nodes.values() if node.is_open and prospect_of(node, spec, reserve_bytes) is not Prospect.NEVER]
+        if not able:
+            decision.emit(cmd.FinishRun, run=run_id, outcome=cmd.RunOutcome.REFUSED, fault=no_node(state, run, job_id))
             return True
     return False
 
@@ -102,6 +128,8 @@ def is_waiting(state: State, run_id: str, job_id: str) -> bool:
 
 def no_space(state: State, node: NodeEntry, run: RunEntry, job_id: str) -> Fault:
     job = run.jobs[job_id]
+    if node.id in state.closed:
+        return no_node(state, run, job_id)
     need = job.reserve_bytes + sum(file.size_bytes for file in inputs_of(state, run, job_id) if node.id not in file.copies)
     message = (
         f"job {job_id!r} needs {format_size(need)} more on node {node.id!r}, where {format_size(max(0, node.free_bytes))} of "
@@ -109,3 +137,12 @@ def no_space(state: State, node: NodeEntry, run: RunEntry, job_id: str) -> Fault
         "could not be written back stay): give it more capacity or a spill origin, then resume"
     )
     return Fault(ErrorClass.REFUSED, "no_space_node", message, job_id)
+
+
+def no_node(state: State, run: RunEntry, job_id: str) -> Fault:
+    told = [f"{name} {state.nodes[name].why_closed}" for name in state.closed]
+    message = (
+        f"job {job_id!r} has no I/O node to run on: {'; '.join(told[:NAMED])}{'; …' if len(told) > NAMED else ''}; "
+        f"when there is one: stager resume {run.id}"
+    )
+    return Fault(ErrorClass.REFUSED, NO_NODE_CODE, message, job_id)

@@ -49,7 +49,8 @@ class NodeReported(Record, kw_only=True):
     disagree the node's win.
 
     `transfers` are those it knows and has not ended; what the Machine believes under way and is not listed has to be asked for again.
-    `can_assemble`: it can make a file of parts that other nodes hold.
+    `can_assemble`: it can make a file of parts that other nodes hold. `store_id`: which store it has; a node that comes with another one
+    has lost all that it held. Empty in journals of before.
     """
 
     at: float
@@ -61,6 +62,7 @@ class NodeReported(Record, kw_only=True):
     replicas: tuple[ReplicaSeen, ...]
     transfers: tuple[str, ...]
     can_assemble: bool = False
+    store_id: str = ""
 
 
 class NodeLost(Record, kw_only=True):
@@ -114,6 +116,24 @@ class HostGone(Record, kw_only=True):
     cause: str = ""
     host: str
     why: str = ""
+
+
+class NodeGone(Record, kw_only=True):
+    """It is gone for good, and what it held with it. `why`: by whose word. A node of its name that reports later is a stranger."""
+
+    at: float
+    cause: str = ""
+    node: str
+    why: str = ""
+
+
+class NodeDraining(Record, kw_only=True):
+    """It is to leave: it takes nothing more, and gives away what only it holds. `draining` False: it is to stay after all."""
+
+    at: float
+    cause: str = ""
+    node: str
+    draining: bool = True
 
 
 class CapacityChanged(Record, kw_only=True):
@@ -382,6 +402,8 @@ Event = (
     | HostLost
     | HostDraining
     | HostGone
+    | NodeGone
+    | NodeDraining
     | CapacityChanged
     | RunSubmitted
     | RunResumed

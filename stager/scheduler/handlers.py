@@ -12,7 +12,7 @@ from typing import Any
 from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault, is_permanent
 from stager.model.units import format_size
 from stager.model.workflow import Job
-from stager.scheduler import calls
+from stager.scheduler import calls, leaving
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.accounting import inputs_of
@@ -20,23 +20,27 @@ from stager.scheduler.decision import Decision
 from stager.scheduler.direct_access import has_begun
 from stager.scheduler.direct_fallback import direct_read_failed, fetch_where_no_mounts
 from stager.scheduler.placing import call_back_stranded
+from stager.scheduler.rehoming import rehome_jobs
 from stager.scheduler.remade import conflict_of
-from stager.scheduler.retries import go_on_at_once, transfer_failed
+from stager.scheduler.retries import go_on_at_once, not_again, transfer_failed
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState
 from stager.scheduler.stripes import give_up_broken
 
 RESERVE_BYTES_MIN = 64 * 1024
+Subject = AttemptEntry | TransferEntry | leaving.Attempts | None
 
 
-def subject_of(state: State, event: ev.Event) -> AttemptEntry | TransferEntry | None:
+def subject_of(state: State, event: ev.Event) -> Subject:
     """The facts of the state before the event was applied that the handler must know."""
     if type(event) is ev.AttemptEnded:
         return state.attempts.get(event.attempt)
-    return state.transfers.get(event.transfer) if type(event) is ev.TransferFailed else None
+    if type(event) is ev.TransferFailed:
+        return state.transfers.get(event.transfer)
+    return leaving.attempts_on(state, event.node) if type(event) is ev.NodeGone or type(event) is ev.NodeReported else None
 
 
-def handle(decision: Decision, event: ev.Event, subject: AttemptEntry | TransferEntry | None) -> None:
+def handle(decision: Decision, event: ev.Event, subject: Subject) -> None:
     handler = HANDLERS.get(type(event))
     if handler is not None:
         handler(decision, event, subject)
@@ -114,12 +118,6 @@ def ask_for_more(decision: Decision, run: RunEntry, job: JobEntry, event: ev.Att
     decision.emit(cmd.FailJob, run=run.id, job=job.id, fault=Fault(ErrorClass.REFUSED, "no_space_node", message, job.id))
 
 
-def not_again(job: str, fault: Fault) -> Fault:
-    reason = f"job {job!r} is declared `idempotent: false`, so it is not run again by itself"
-    message = f"{fault.message}; {reason}: look at what it did, then `stager resume`"
-    return Fault(fault.error_class, fault.code, message, fault.subject)
-
-
 def end_run_early(decision: Decision, event: ev.RunDrained | ev.RunStopped | ev.RunCancelled, _: None) -> None:
     """Admitted jobs go back; for a stop or a cancel attempts are killed and transfers called off as well."""
     state, run_id = decision.state, event.run
@@ -165,10 +163,16 @@ def void_readers(decision: Decision, file: FileEntry, node_id: str) -> None:
 
 
 def run_submitted(decision: Decision, event: ev.RunSubmitted, _: None) -> None:
+    rehome_jobs(decision, (event.run,))
     fetch_where_no_mounts(decision, (event.run,))
 
 
-def node_reported(decision: Decision, event: ev.NodeReported, _: None) -> None:
+def run_resumed(decision: Decision, event: ev.RunResumed, _: None) -> None:
+    rehome_jobs(decision, (event.run,))
+
+
+def node_reported(decision: Decision, event: ev.NodeReported, attempts: leaving.Attempts) -> None:
+    leaving.node_came(decision, event, attempts)
     delete_again(decision, event)
     if not event.can_link:
         fetch_where_no_mounts(decision, list(decision.state.active))
@@ -237,5 +241,8 @@ HANDLERS: dict[type, Callable[[Decision, Any, Any], None]] = {
     ev.CallFailed: calls.call_failed,
     ev.EngineRunEnded: calls.engine_run_ended,
     ev.NodeReported: node_reported,
+    ev.NodeGone: leaving.node_gone,
+    ev.NodeDraining: leaving.node_draining,
     ev.RunSubmitted: run_submitted,
+    ev.RunResumed: run_resumed,
 }

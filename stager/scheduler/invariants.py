@@ -4,7 +4,7 @@ only, and says which number is off.
 
 from __future__ import annotations
 
-from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, count_parents, inputs_of
+from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, copies_wanted, count_parents, inputs_of
 from stager.scheduler.admission import is_idle
 from stager.scheduler.migration import capacities_of
 from stager.scheduler.node_entry import NodeEntry
@@ -101,9 +101,13 @@ def broken_extra_copies(state: State, file: FileEntry) -> list[str]:
     """There are no more than the plan wants; and however many nodes hold a file, it is live once."""
     extra_copies = sum(copy.extra_copy and copy.state in (CopyState.PRESENT, CopyState.FETCHING) for copy in file.copies.values())
     run = state.runs.get(file.run)
-    wanted = run.planned[file.lfn].safe_copies if run is not None and file.lfn in run.planned else 1
+    wanted = copies_wanted(state, file) if run is not None else 1
     found = []
-    if extra_copies >= max(2, wanted) or (extra_copies and (file.is_external or wanted < 2)):
+    # One that drains is no more counted, and where the first copy is gone those that are left may be extra copies, too.
+    most = (
+        max(1, wanted - 1) if state.policy.copies < 2 and not state.closed else wanted + sum(node.draining for node in state.nodes.values())
+    )
+    if extra_copies > most or (extra_copies and (file.is_external or wanted < 2)):
         found.append(f"{file.lfn}: {extra_copies} extra copies, its plan wants {wanted} copies")
     if not 0 <= file.live_bytes <= file.size_bytes:
         found.append(f"{file.lfn}: {file.live_bytes} bytes are live of {file.size_bytes}")

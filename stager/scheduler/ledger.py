@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from stager.scheduler.accounting import copies_wanted
 from stager.scheduler.state import FileEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 
 
 class Standing(StrEnum):
     """NOT_MADE: its job is not done, or left it out, as it may an optional output. AT_RISK: made, and fewer than k nodes hold it. SAFE: k
-    nodes hold it on disk, verified; k is the cluster's, or what the plan says of this file where that is more. WRITTEN: at the origin, its
+    nodes hold it on disk, verified, or the spill origin does; k is the policy's, or what the plan says of this file where that is more.
+    WRITTEN: at the origin, its
     size checked. DURABLE: at the origin, its content verified.
 
     SUPERSEDED: at its destination is something newer, which it does not replace. RELEASED: an intermediate whose last reader is done.
@@ -44,34 +46,32 @@ class LedgerRow:
     synced: str = ""
 
 
-def ledger_of(state: State, run_id: str, copies_for_safe: int = 1) -> list[LedgerRow]:
+def ledger_of(state: State, run_id: str) -> list[LedgerRow]:
     """Every produced file of the run, in the order of the workflow."""
     run = state.runs[run_id]
     produced = (state.files[run.file_ids[lfn]] for lfn, file in run.workflow.files.items() if not file.is_external)
-    return [entry_of(state, run, file, copies_for_safe) for file in produced]
+    return [entry_of(state, run, file) for file in produced]
 
 
-def entry_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int) -> LedgerRow:
+def entry_of(state: State, run: RunEntry, file: FileEntry) -> LedgerRow:
     fault = file.upload.fault.message if file.upload is not None and file.upload.fault is not None else ""
     final = file.destination is not None
     held = file.durable
     holders = sorted(node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT)
     where = f"{held.origin}:{held.path}" if held is not None else ", ".join(holders)
     verified, token, synced = (held.verified, held.token, held.synced) if held is not None else ("", "", "")
-    return LedgerRow(
-        file.lfn, standing_of(state, run, file, copies_for_safe), file.size_bytes, final, where, verified, token, file.blake3, fault, synced
-    )
+    return LedgerRow(file.lfn, standing_of(state, run, file), file.size_bytes, final, where, verified, token, file.blake3, fault, synced)
 
 
-def standing_of(state: State, run: RunEntry, file: FileEntry, copies_for_safe: int) -> Standing:
+def standing_of(state: State, run: RunEntry, file: FileEntry) -> Standing:
     if file.durable is not None:
         return Standing.WRITTEN if file.durable.verified in ("", "size") else Standing.DURABLE
     if not file.blake3 or (run.jobs[file.producer].state is not JobState.DONE and not run.is_engines):
         return Standing.NOT_MADE
     if file.id in run.finals_superseded:
         return Standing.SUPERSEDED
-    held = sum(copy.state is CopyState.PRESENT for copy in file.copies.values()) + (file.spilled is not None)
-    if held >= max(copies_for_safe, run.planned[file.lfn].safe_copies if file.lfn in run.planned else 1):
+    held = sum(copy.state is CopyState.PRESENT for copy in file.copies.values())
+    if file.spilled is not None or held >= copies_wanted(state, file):
         return Standing.SAFE
     wanted = state.owes_upload(file) or file.use_at < len(file.uses) or state.stays(file)
     return Standing.AT_RISK if wanted else Standing.RELEASED

@@ -17,7 +17,9 @@ from stager.scheduler.completion import end_runs, refuse_if_stuck
 from stager.scheduler.decision import Decision
 from stager.scheduler.events import Event
 from stager.scheduler.handlers import handle, subject_of
+from stager.scheduler.leaving import evacuate
 from stager.scheduler.migration import delete_migrated
+from stager.scheduler.rehoming import rehome_ready
 from stager.scheduler.replication import send_extra_copies
 from stager.scheduler.state import State
 from stager.scheduler.stripes import call_off_parts
@@ -55,7 +57,7 @@ class Machine:
         return decision.commands
 
     def _work(self, decision: Decision) -> None:
-        """Again when a run ended: what it held may be given away now."""
+        """Again when a run ended: what it held may be given away now. And when a job was sent to a node that was worked before."""
         state, ended = self.state, True
         if state.moved:
             delete_migrated(decision)
@@ -64,12 +66,17 @@ class Machine:
                 self._clear_up(decision)
             if state.due_uploads and state.uploads_live < state.policy.uploads_max:
                 send_finals(decision)
+            if state.closed:
+                rehome_ready(decision)
+                evacuate(decision)
             work_nodes(decision)
             if len(state.nodes) > 1:
                 balance(decision)
             if state.to_replicate or state.replicating:
                 send_extra_copies(decision)
             ended = bool(state.finish_checks) and end_runs(decision)
+            if state.closed and rehome_ready(decision):
+                ended = True
         if state.useless or state.spills_to_erase or state.orphaned_parts:
             self._clear_up(decision)
 

@@ -40,7 +40,7 @@ def safe_bytes(state: State, node: NodeEntry) -> int:
 
 
 def capacities_of(state: State) -> list[int]:
-    return [node.capacity_bytes for node in state.nodes.values() if node.reachable]
+    return [node.capacity_bytes for node in state.nodes.values() if node.reachable and not node.draining]
 
 
 def is_first(state: State, run: RunEntry, job: JobEntry) -> bool:
@@ -109,6 +109,8 @@ class Sent(Enum):
 def send(decision: Decision, node: NodeEntry, file: FileEntry) -> Sent:
     size_bytes = file.copies[node.id].size_bytes
     for other in places(decision.state, node):
+        if other.id in file.copies:
+            continue
         if clear(decision, other, size_bytes):
             give_copy(decision, other, file, file.run, node.id, cmd.Purpose.MOVE, PRIORITY)
             return Sent.NOW
@@ -119,7 +121,8 @@ def send(decision: Decision, node: NodeEntry, file: FileEntry) -> Sent:
 
 def places(state: State, node: NodeEntry) -> Iterator[NodeEntry]:
     """The roomiest first. A node that waits for room itself takes nothing in."""
-    able = [other for other in state.nodes.values() if other is not node and other.reachable and not other.waiting_attempts]
+    able = [other for other in state.nodes.values() if other is not node and other.reachable and not other.draining]
+    able = [other for other in able if not other.waiting_attempts]
     able.sort(key=lambda other: (-other.free_bytes, other.id))
     return (other for other in able if not first_waits_on(state, other))
 
@@ -138,6 +141,8 @@ def is_wanted_elsewhere(state: State, node: NodeEntry) -> bool:
     """
     if len(state.nodes) == 1:
         return False
+    if state.closed and anything_leaves(state):
+        return True
     if any(other.movable and other.waiting_attempts for other in state.nodes.values() if other is not node):
         return True
     run = oldest_run(state)
@@ -151,6 +156,12 @@ def is_wanted_elsewhere(state: State, node: NodeEntry) -> bool:
     return missing + job.reserve_bytes > theirs.free_bytes
 
 
+def anything_leaves(state: State) -> bool:
+    """Whether a node that drains has something to give away that has no place yet."""
+    draining = (state.nodes[node_id] for node_id in state.closed)
+    return any(node.draining and node.reachable and node.leaving for node in draining)
+
+
 def delete_migrated(decision: Decision) -> None:
     """A file that was moved is deleted where it came from, before anybody counts on it there."""
     state = decision.state
@@ -161,4 +172,5 @@ def delete_migrated(decision: Decision) -> None:
         if copy is None or copy.state is not CopyState.PRESENT or copy.pins or state.holders(file) < 2:
             continue
         facts = {"node": node_id, "file": file_id, "generation": copy.generation, "size_bytes": copy.size_bytes}
-        decision.emit(cmd.DeleteReplica, why="moved to another node: the next job needs its room", **facts)
+        why = "its node drains" if state.nodes[node_id].draining else "the next job needs its room"
+        decision.emit(cmd.DeleteReplica, why=f"moved to another node: {why}", **facts)

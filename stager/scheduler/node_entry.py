@@ -45,7 +45,8 @@ class NodeEntry:
     `dirty`: something happened to it since it was found idle (`admission.is_idle`), so it has to be worked. A change of a node by which
     it might go on sets this; only working it takes it back.
 
-    `back_at`: when it, or the scheduler, had last come back.
+    `back_at`: when it, or the scheduler, had last come back. `gone`: why it will not come back. `draining`: it is to leave, and takes
+    nothing more; `leaving` are the files that it may have to give away before. `left`: what was under way there when it went.
 
     `cores`: of its hosts that are open, and what attempts have of those; where nobody has ever reported a host, those of the limits.
     """
@@ -82,6 +83,23 @@ class NodeEntry:
     line_bytes: int = 0  # of transfers on its line, and of parts that come
     dirty: bool = True  # True wherever it is not idle
     back_at: float = 0.0
+    store_id: str = ""
+    gone: str = ""  # then it has nothing, and nothing of it is under way
+    draining: bool = False
+    leaving: list[tuple[int, str]] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may be given anything, as soon as it can be reached."""
+        return self.incarnation != "" and not self.gone and not self.draining
+
+    @property
+    def why_closed(self) -> str:
+        """In words that follow its name."""
+        if self.gone:
+            return f"is gone ({self.gone})"
+        return "drains" if self.draining else "was never heard of"
 
     @property
     def free_bytes(self) -> int:

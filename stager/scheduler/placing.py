@@ -42,6 +42,12 @@ def prospect_of(node: NodeEntry, spec: Job, reserve_bytes: int) -> Prospect:
     return found
 
 
+def prospect_beside(node: NodeEntry, spec: Job, reserve_bytes: int) -> Prospect:
+    """The same of a node that may take no jobs: then one of its hosts has to be put beside another one first."""
+    found = prospect_of(node, spec, reserve_bytes)
+    return found if node.is_open or found is Prospect.NEVER else Prospect.SOME_DAY
+
+
 def prospect_by(host: HostEntry) -> Prospect:
     if host.drains or host.is_away:
         return Prospect.SOME_DAY
@@ -82,7 +88,7 @@ def has_host_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEn
         park(state, node.id, run, job)
         return False
     size_bytes = footprint_of(state, run, job)
-    by_node = {other.id: prospect_of(other, spec, job.reserve_bytes) for other in state.nodes.values()}
+    by_node = {other.id: prospect_beside(other, spec, job.reserve_bytes) for other in state.nodes.values()}
     roomy = {name: prospect for name, prospect in by_node.items() if state.nodes[name].capacity_bytes >= size_bytes}
     able = [state.nodes[name] for name, prospect in roomy.items() if prospect is Prospect.NOW]
     if able:
@@ -98,7 +104,7 @@ def has_host_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEn
 def has_room_elsewhere(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, size_bytes: int) -> bool:
     """A job that is too large for its node goes to one that is large enough, if there is one that has a host for it."""
     state, spec = decision.state, run.workflow.jobs[job.id]
-    able = [other for other in state.nodes.values() if other.capacity_bytes >= size_bytes]
+    able = [other for other in state.nodes.values() if other.is_open and other.capacity_bytes >= size_bytes]
     if state.on_hosts and not run.is_engines:
         able = [other for other in able if prospect_of(other, spec, job.reserve_bytes) is Prospect.NOW]
     if not able:

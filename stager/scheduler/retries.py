@@ -136,6 +136,12 @@ def spill_failed(decision: Decision, file: FileEntry, transfer: TransferEntry, f
         decision.emit(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=not_before)
 
 
+def not_again(job: str, fault: Fault) -> Fault:
+    reason = f"job {job!r} is declared `idempotent: false`, so it is not run again by itself"
+    message = f"{fault.message}; {reason}: look at what it did, then `stager resume`"
+    return Fault(fault.error_class, fault.code, message, fault.subject)
+
+
 def go_on_at_once(decision: Decision) -> None:
     """An origin that was away has given or taken something: what still pauses for it is tried now, and keeps no run from its end."""
     state = decision.state

@@ -278,6 +278,17 @@ def host_heard(times: RunTimes, event: ev.HostReported | ev.HostLost | ev.HostDr
     times.hosts.heard(event)
 
 
+def node_gone(times: RunTimes, event: ev.NodeGone) -> None:
+    """What was under way there has ended, and goes on elsewhere at once. It holds nobody up any more."""
+    if event.node in times.away:
+        times.away[event.node].set(event.at, False)
+    for move in [move for move in times.moves.values() if move.node == event.node and move.ended_at is None]:
+        move.not_before = event.at
+        times.end_move(move, event.at, is_ok=False)
+    for attempt in [attempt for attempt in times.attempts.values() if attempt.node == event.node and attempt.ended_at is None]:
+        attempt.ended_at = event.at
+
+
 def transfer_ended(times: RunTimes, event: ev.TransferDone | ev.TransferFailed | ev.TransferCancelled) -> None:
     move = times.moves.get(event.transfer)
     if move is not None and move.ended_at is None:
@@ -419,6 +430,7 @@ HEARD: dict[type, Callable[[RunTimes, Any], None]] = {
     ev.HostLost: host_heard,
     ev.HostDraining: host_heard,
     ev.HostGone: host_heard,
+    ev.NodeGone: node_gone,
     ev.TransferDone: transfer_ended,
     ev.TransferFailed: transfer_ended,
     ev.TransferCancelled: transfer_ended,

@@ -28,7 +28,8 @@ RUN_STRIDE = 1 << 32
 
 class Copy(StateEntry):
     """One file on one node. `pins` counts admitted jobs and uploads that need it; `span` is what it adds to the run's space profile while
-    it is ahead of its use. `extra_copy`: it is there against the loss of another node, and nobody has read it. `idle`: it may go when
+    it is ahead of its use. `extra_copy`: it is there against the loss of another node, and nobody has read it. `kept`: it is one of as
+    many as the policy wants, and goes last. `idle`: it may go when
     there is need of room.
     """
 
@@ -39,6 +40,7 @@ class Copy(StateEntry):
     prefetched: bool = False
     span: tuple[str, int, int] | None = None
     extra_copy: bool = False
+    kept: bool = False
     idle: bool = False  # only PRESENT without pins
 
 
@@ -313,6 +315,14 @@ class RunEntry:
 
 
 @dataclass(slots=True)
+class ErasedSpill:
+    node: str
+    run: str
+    file: str
+    token: str
+
+
+@dataclass(slots=True)
 class State:
     policy: Policy
     limits: Limits
@@ -367,6 +377,10 @@ class State:
     # Transfers that move intermediates to other nodes: may be out of date. (node, file) of those that were moved: empty after each event.
     moving: dict[str, None] = field(default_factory=dict)
     moved: list[tuple[str, str]] = field(default_factory=list)
+    # Nodes that take no jobs: gone, draining, or never heard of but in a plan.
+    closed: dict[str, None] = field(default_factory=dict)
+    # By origin and path: spills that a node was asked to erase and has not yet.
+    erasing: dict[tuple[str, str], ErasedSpill] = field(default_factory=dict)
     # Of the nodes that can be reached. None: one came, went or changed its own since they were last asked for.
     capacities_bytes: list[int] | None = None
 
@@ -377,10 +391,11 @@ class State:
         return self.files[self.runs[run].file_ids[lfn]]
 
     def enter_node(self, name: str) -> NodeEntry:
-        """Known from now on, if it was not."""
+        """Known from now on, if it was not; it takes no jobs before it has reported."""
         node = self.nodes.get(name)
         if node is None:
             node = self.nodes[name] = NodeEntry(name, cores=0 if self.on_hosts else self.limits.cores)
+            self.closed[name] = None
         return node
 
     def want(self, node: str, file: FileEntry) -> None:

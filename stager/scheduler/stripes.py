@@ -45,7 +45,7 @@ def nodes_for(state: State, node: NodeEntry, file: FileEntry, place: FetchPlace,
         return ()
     # A file that a job waits for has its room already.
     beside_bytes = 0 if node.id in file.copies else file.size_bytes
-    ranked = [other for other in state.nodes.values() if other.reachable]
+    ranked = [other for other in state.nodes.values() if other.reachable and not other.draining]
     ranked.sort(key=lambda other: (other.line_bytes, other is not node, other.id))
     while ranked:
         count = nodes_to_use([other.line_bytes for other in ranked], node.line_bytes, file.size_bytes, planned.stripes)

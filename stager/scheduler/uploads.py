@@ -101,10 +101,29 @@ def tidy_up(decision: Decision) -> None:
 
 
 def erase_spills(decision: Decision) -> None:
+    """By the node named, or by another once that is gone. Where none can be asked they stay due."""
     state = decision.state
     entries, state.spills_to_erase = state.spills_to_erase, []
     for file_id, held, node_id in entries:
-        file = state.files[file_id]
-        if file.spilled is held or (file.spilled is None and state.runs[file.run].is_engines):
-            facts = {"node": node_id, "run": file.run, "file": file_id, "origin": held.origin, "path": held.path, "token": held.token}
+        file, eraser = state.files[file_id], eraser_for(state, node_id)
+        if eraser and (file.spilled is held or (file.spilled is None and state.runs[file.run].is_engines)):
+            facts = {"node": eraser, "run": file.run, "file": file_id, "origin": held.origin, "path": held.path, "token": held.token}
+            decision.emit(cmd.EraseSpill, **facts)
+        elif not eraser:
+            state.spills_to_erase.append((file_id, held, node_id))
+
+
+def eraser_for(state: State, node_id: str) -> str:
+    """The node itself, unless it is gone. Empty: there is none."""
+    if not state.nodes[node_id].gone:
+        return node_id
+    return next((node.id for node in state.nodes.values() if node.reachable), "")
+
+
+def erase_again(decision: Decision) -> None:
+    """What nodes that are gone were asked to erase and did not say that they had."""
+    state = decision.state
+    for (origin, path), entry in list(state.erasing.items()):
+        if state.nodes[entry.node].gone and (eraser := eraser_for(state, entry.node)):
+            facts = {"node": eraser, "run": entry.run, "file": entry.file, "origin": origin, "path": path, "token": entry.token}
             decision.emit(cmd.EraseSpill, **facts)

@@ -119,6 +119,7 @@ TELL: dict[type, Callable[[Any], str]] = {
     cmd.KillAttempt: lambda c: f"attempt {c.attempt} of job {c.job} is ended",
     cmd.RehomeJob: lambda c: f"job {c.job} is to run beside {c.node}: {c.why}",
     cmd.RequeueJob: lambda c: f"job {c.job} goes back to waiting: {c.why}",
+    cmd.RehomeJob: lambda c: f"job {c.job} is to run on {c.node}: {c.why}",
     cmd.FailJob: lambda c: f"job {c.job} has failed: {c.fault.message}",
     cmd.EndCall: lambda c: f"call {c.call} of job {c.job} is over: {c.fault.message}",
     cmd.RemakeFile: lambda c: f"its only copy is gone: job {c.job} runs again",

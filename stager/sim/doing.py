@@ -58,6 +58,9 @@ def delete_replica(world: SimWorld, command: cmd.DeleteReplica) -> None:
 
 
 def erase_spill(world: SimWorld, command: cmd.EraseSpill) -> None:
+    """A node that is not there cannot. One that cannot be reached was asked before."""
+    if world.nodes[command.node].absent:
+        return
     origin = world.origin_of(command.run, command.origin)
     stored = origin.files.get(command.path)
     if stored is not None and stored.token == command.token:

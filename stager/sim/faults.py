@@ -31,7 +31,8 @@ ORIGIN_FAULTS = {
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """Something that begins at a time and lasts. `at_share` picks the victim. `what`: restart, outage, crash, origin, corrupt,
-    kill, lost; of hosts: host_lost, host_gone, host_drains, host_joins, host_moves. `code`: of an origin, the fault; of a host, its name.
+    kill, lost, gone, drains, joins; of hosts: host_lost, host_gone, host_drains, host_joins, host_moves. `code`: of an origin, the fault;
+    of a host, its name.
     """
 
     at: float
@@ -69,6 +70,8 @@ ALL_TROUBLES = ("restart", "outage", "crash", "origin", "corrupt", "kill")
 # With nodes that come back without their disks: what only they held has to be made again.
 WITH_LOSSES = (*ALL_TROUBLES, "lost")
 HOST_TROUBLES = ("host_lost", "host_gone", "host_drains", "host_joins", "host_moves")
+# And with nodes that leave for good, that are to leave, and that come late.
+WITH_DEPARTURES = (*WITH_LOSSES, "gone", "drains", "joins")
 
 
 # As a cloud takes to give another machine.

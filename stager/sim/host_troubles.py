@@ -13,6 +13,7 @@ from stager.model.topology import Host
 from stager.scheduler import events as ev
 from stager.sim.faults import Trouble
 from stager.sim.host import SimHost, as_lost
+from stager.sim.node import known_nodes
 
 if TYPE_CHECKING:
     from stager.sim.world import SimWorld
@@ -126,11 +127,13 @@ class HostTroubles:
     def host_joins(self, trouble: Trouble) -> None:
         """One more, beside any node."""
         self._joined += 1
-        nodes = list(self._world.nodes)
+        nodes = [node.id for node in known_nodes(self._world.nodes)]
         size = Host(f"joined{self._joined}", CORES[int(trouble.at_share * 13 % 1 * len(CORES))])
         self._enter(SimHost(size, nodes[int(trouble.at_share * len(nodes))]))
 
     def _enter(self, host: SimHost) -> None:
+        if self._world.nodes[host.node].absent and self._world.nodes[host.node].wiped:
+            host.node = known_nodes(self._world.nodes)[0].id
         self._world.hosts[host.id] = host
         self._world.say(None, host.reported(self._world.clock.now))
 
@@ -138,7 +141,7 @@ class HostTroubles:
         """Another node is nearest to it now. What runs there goes on with the node of before."""
         world, host = self._world, self._pick(trouble)
         if host is not None and host.heard:
-            nodes = list(world.nodes)
+            nodes = [node.id for node in known_nodes(world.nodes)]
             host.node = nodes[int(trouble.at_share * 11 % 1 * len(nodes))]
             world.say(None, host.reported(world.clock.now))
 

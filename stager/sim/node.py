@@ -6,6 +6,7 @@ wrong.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stager.model.record import StateEntry
@@ -33,8 +34,11 @@ class Replica(StateEntry):
 
 @dataclass(slots=True)
 class SimNode:
-    """`up`: the process lives. `heard`: the scheduler can reach it. `wiped`: how often it lost its disk. Reservations are by the id of
-    the transfer or attempt. `sandbox_bytes`: what attempts may write `beyond` their reservations, all together; None: nobody watches.
+    """`up`: the process lives. `heard`: the scheduler can reach it. `absent`: it has not joined yet, or has left for good. `wiped`: how
+    often it lost its disk.
+
+    Reservations are by the id of the transfer or attempt. `sandbox_bytes`: what attempts may write `beyond` their reservations, all
+    together; None: nobody watches.
     """
 
     id: str
@@ -46,6 +50,7 @@ class SimNode:
     starts: int = 1
     up: bool = True
     heard: bool = True
+    absent: bool = False
     wiped: int = 0
     used_bytes: int = 0
     reserved_bytes: int = 0
@@ -107,3 +112,8 @@ class SimNode:
         """A replica that may be read."""
         replica = self.replicas.get((file, generation))
         return None if replica is None or replica.quarantined else replica
+
+
+def known_nodes(nodes: Mapping[str, SimNode]) -> list[SimNode]:
+    """Those that have joined and have not left."""
+    return [node for node in nodes.values() if not node.absent]

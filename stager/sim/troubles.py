@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from stager.model.errors import ErrorClass, Fault
 from stager.scheduler import events as ev
+from stager.sim.departures import DEPARTURES, Departures
 from stager.sim.faults import Trouble
 from stager.sim.host_troubles import HostTroubles
 from stager.sim.node import SimNode
@@ -24,10 +25,14 @@ class Troubles:
     def __init__(self, world: SimWorld) -> None:
         self.world = world
         self.crash_lasts_s = 0.0
-        self.hosts = HostTroubles(world)
+        self.hosts, self.departures = HostTroubles(world), Departures(world, self)
         for trouble in world.faults.troubles:
-            of_host = trouble.what.startswith("host_")
-            world.clock.at(trouble.at, getattr(self.hosts if of_host else self, trouble.what), trouble)
+            world.clock.at(trouble.at, getattr(self.maker_of(trouble.what), trouble.what), trouble)
+
+    def maker_of(self, what: str) -> object:
+        if what.startswith("host_"):
+            return self.hosts
+        return self.departures if what in DEPARTURES else self
 
     def crash(self, trouble: Trouble) -> None:
         """The scheduler dies in the middle of the next batch's commands."""
@@ -35,13 +40,13 @@ class Troubles:
 
     def restart(self, trouble: Trouble) -> None:
         """The node process dies: what was under way is gone, what was committed stays; one replica may come back damaged."""
-        node = self._pick_node(trouble)
+        node = self.pick_node(trouble)
         if not node.up:
             return
-        self._die(node)
+        self.die(node)
         self.world.clock.after(trouble.lasts_s, self._started, node, trouble)
 
-    def _die(self, node: SimNode) -> None:
+    def die(self, node: SimNode) -> None:
         """Its process ends, with all that was under way."""
         node.up = False
         self.world.transfers.vanish(node)
@@ -50,26 +55,28 @@ class Troubles:
             self.world.say(None, ev.NodeLost(at=self.world.clock.now, node=node.id))
 
     def _started(self, node: SimNode, trouble: Trouble) -> None:
+        if node.absent:
+            return
         node.up = True
         node.starts += 1
         if trouble.at_share < 0.3 and node.replicas:
             self._damage(node, trouble)
-        self._heard_again(node)
+        self.heard_again(node)
 
     def lost(self, trouble: Trouble) -> None:
         """The node dies with its disk, and the jobs beside it with it; another machine of its name comes up empty."""
-        node = self._pick_node(trouble)
+        node = self.pick_node(trouble)
         if not node.up:
             return
-        self._die(node)
+        self.die(node)
         executor = self.world.executor
         for trying in [trying for trying in executor.open.values() if trying.node is node]:
             executor.lose(trying)
-        self._forget(node)
+        self.forget(node)
         node.wipe()
         self.world.clock.after(trouble.lasts_s, self._replaced, node)
 
-    def _forget(self, node: SimNode) -> None:
+    def forget(self, node: SimNode) -> None:
         """It is gone with what it, and the jobs beside it, would have told a scheduler that is dead now."""
         world = self.world
         attempts = {attempt for attempt, command in world.attempts_open.items() if command.node == node.id}
@@ -81,13 +88,15 @@ class Troubles:
         world.held = [event for event in world.held if event not in gone]
 
     def _replaced(self, node: SimNode) -> None:
+        if node.absent:
+            return
         node.up = True
         node.starts += 1
-        self._heard_again(node)
+        self.heard_again(node)
 
     def outage(self, trouble: Trouble) -> None:
         """The node lives and works, but cannot be reached."""
-        node = self._pick_node(trouble)
+        node = self.pick_node(trouble)
         if not node.heard:
             return
         node.heard = False
@@ -100,9 +109,9 @@ class Troubles:
         if trouble.at_share < 0.5 and node.up:
             for event in self.world.unheard(node):
                 self.world.say(node, replace(event, at=self.world.clock.now))
-        self._heard_again(node)
+        self.heard_again(node)
 
-    def _heard_again(self, node: SimNode) -> None:
+    def heard_again(self, node: SimNode) -> None:
         if node.answers:
             self.world.say_state(node)
             self.world.executor.node_answers(node)
@@ -120,7 +129,7 @@ class Troubles:
 
     def corrupt(self, trouble: Trouble) -> None:
         """The scrubber finds a replica damaged."""
-        node = self._pick_node(trouble)
+        node = self.pick_node(trouble)
         if node.up and node.replicas:
             key = self._damage(node, trouble)
             event = ev.ReplicaCorrupt(at=self.world.clock.now, node=node.id, file=key[0], generation=key[1], fault=DAMAGE)
@@ -138,6 +147,6 @@ class Troubles:
         node.replicas[key].quarantined = True
         return key
 
-    def _pick_node(self, trouble: Trouble) -> SimNode:
+    def pick_node(self, trouble: Trouble) -> SimNode:
         nodes = list(self.world.nodes.values())
         return nodes[int(trouble.at_share * len(nodes))]

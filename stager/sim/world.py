@@ -30,7 +30,7 @@ from stager.sim.engine import Habits, SimEngine
 from stager.sim.faults import NO_FAULTS, Faults
 from stager.sim.host import SimHost, is_to_begin
 from stager.sim.links import Links
-from stager.sim.node import SimNode
+from stager.sim.node import SimNode, known_nodes
 from stager.sim.origin import SimOrigin, Stored, external_content
 from stager.sim.sampling import Spread, Uncertainties, fraction
 from stager.sim.transfers import Moving, TransferTable
@@ -48,6 +48,8 @@ FROM_OUTSIDE = (
     ev.RunStopped,
     ev.RunCancelled,
     ev.CapacityChanged,
+    ev.NodeGone,
+    ev.NodeDraining,
     ev.JobCalled,
     ev.CallFailed,
     ev.EngineRunEnded,
@@ -115,13 +117,17 @@ class SimWorld:
         checkers: Sequence[Checker] = (),
         resumes_max: int = 0,
         keep_journal: bool = False,
+        late: Sequence[str] = (),
     ) -> None:
+        """`late`: nodes that have not joined yet."""
         self.topology, self.policy = topology, policy or Policy()
         self.limits = limits or Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
         self.faults, self.checkers, self.resumes_max, self.keep_journal = faults, tuple(checkers), resumes_max, keep_journal
         self.clock = Clock()
         self.links = Links(node_links(topology))
         self.nodes = {node.id: sim_node(node) for node in topology.nodes}
+        for name in late:
+            self.nodes[name].absent, self.nodes[name].up = True, False
         self.origins: dict[str, SimOrigin] = {}
         self.transfers = TransferTable(self.clock, self.links, faults, self.say, self._note_overfull)
         spread = spread or Spread()
@@ -139,7 +145,7 @@ class SimWorld:
         self.epoch, self.crashed, self.crash_due = 1, False, False
         self.event_count = self.command_count = 0
         self.answers_due = 0
-        self._out: list[Any] = []
+        self.out: list[Any] = []
         self._reports_due = 0
         self.held: list[Any] = []
         self._unheard: dict[str, list[Any]] = {node: [] for node in self.nodes}
@@ -150,7 +156,7 @@ class SimWorld:
         self.say(None, ev.PolicySet(at=0.0, policy=self.policy, limits=self.limits))
         for host in self.hosts.values():
             self.say(None, host.reported(0.0))
-        for node in self.nodes.values():
+        for node in known_nodes(self.nodes):
             self.say_state(node)
 
     # What happens to it from outside
@@ -208,17 +214,17 @@ class SimWorld:
         A node's report is a batch of its own, taken when all commands given before it have been done: it can never miss what is on its way.
         """
         while not self.crashed:
-            if self._out:
+            if self.out:
                 yield self._next_batch()
             elif self._is_over() or not self._move_on():
                 return
 
     def _next_batch(self) -> list[Any]:
-        said, self._out = self._out, []
+        said, self.out = self.out, []
         if not self._reports_due:
             return said
         cut = next((index for index, word in enumerate(said) if type(word) is ReportDue), len(said))
-        self._out = said[cut or 1 :]
+        self.out = said[cut or 1 :]
         if cut:
             return said[:cut]
         self._reports_due -= 1
@@ -274,7 +280,7 @@ class SimWorld:
             pass
         self.clock.now = max(self.clock.now, down_until)
         give_up_what_had_not_begun(self)
-        held, self._out, self.held = self._out + self.held, [], []
+        held, self.out, self.held = self.out + self.held, [], []
         self._reports_due = 0
         self.crashed, self.crash_due = False, False
         self.epoch += 1
@@ -284,7 +290,11 @@ class SimWorld:
         hosts_first = fraction(self.faults.seed, "hosts first", str(self.epoch)) < 0.5
         if hosts_first:
             self.troubles.hosts.say_state()
-        for node in self.nodes.values():
+        departures = [event for event in held if isinstance(event, ev.NodeGone | ev.NodeDraining)]
+        for left in departures:
+            # Before what a node says that has come back since.
+            self.say(None, replace(left, at=self.clock.now))
+        for node in known_nodes(self.nodes):
             self.say_state(node)
         if not hosts_first:
             self.troubles.hosts.say_state()
@@ -298,7 +308,7 @@ class SimWorld:
         for event in self.executor.still_waiting():
             self.say(None, event)
         gap = fraction(self.faults.seed, "gap", str(self.epoch)) < 0.5
-        for event in held:
+        for event in [event for event in held if event not in departures]:
             if isinstance(event, FROM_OUTSIDE) or (not gap and isinstance(event, REPEATED)):
                 self.say(None, replace(event, at=self.clock.now))
 
@@ -326,6 +336,7 @@ class SimWorld:
             replicas=replicas,
             transfers=transfers,
             can_assemble=True,
+            store_id=f"{node.id}/{node.wiped}",
         )
 
     # Words
@@ -337,7 +348,7 @@ class SimWorld:
         elif node is not None and not node.answers:
             self._unheard[node.id].append(event)
         else:
-            self._out.append(event)
+            self.out.append(event)
             share = self.faults.repeat_share
             if share and isinstance(event, REPEATED) and self.faults.strikes(self.clock.now, share, "repeat", str(self.event_count)):
                 self.tell_at(self.clock.now + 0.5, lambda now: replace(event, at=now))

@@ -98,6 +98,8 @@ class Scenario:
 
     capacity: int = 10**9
     cores: int = 1
+    nodes: list[str] = field(default_factory=lambda: ["node0"])
+    late: list[str] = field(default_factory=list)
     disk: float = 1e9
     links: list[OriginLink] = field(default_factory=list)
     kind: OriginKind = OriginKind.SFTP
@@ -142,6 +144,10 @@ def read_line(scenario: Scenario, words: list[str], options: dict[str, str]) -> 
         case ["host", name, node]:
             memory_bytes = int(options["memory"]) if "memory" in options else None
             scenario.hosts.setdefault(node, []).append(Host(name, int(options["cores"]), memory_bytes))
+        case ["nodes", *names]:
+            scenario.nodes = names
+        case ["late", name]:
+            scenario.late.append(name)
         case ["link", origin]:
             rates = (float(options["fetch"]), float(options["upload"]), float(options.get("latency", 0)))
             scenario.links.append(OriginLink(origin, *rates))
@@ -204,13 +210,13 @@ def read_part(scenario: Scenario, words: list[str], options: dict[str, str]) -> 
 
 def play(scenario: Scenario) -> str:
     """The log."""
-    nodes = [Node("node0", scenario.capacity, scenario.cores, disk_bytes_per_s=scenario.disk)]
+    nodes = [Node(name, scenario.capacity, scenario.cores, disk_bytes_per_s=scenario.disk) for name in scenario.nodes]
     nodes += [Node(name, capacity, disk_bytes_per_s=scenario.disk) for name, capacity in scenario.beside.items()]
     nodes = [replace(node, hosts=tuple(scenario.hosts.get(node.id, ()))) for node in nodes]
     topology = Topology(tuple(nodes), tuple(scenario.links))
     faults = ListedFaults(transfers=scenario.transfer_faults, attempts=frozenset(scenario.attempt_faults))
     spread = ListedSizes(actual=scenario.actual)
-    world = SimWorld(topology, scenario.policy, faults=faults, spread=spread, checkers=all_checkers())
+    world = SimWorld(topology, scenario.policy, faults=faults, spread=spread, checkers=all_checkers(), late=scenario.late)
     for run, name, at in scenario.runs:
         world.submit(run, *defined(scenario, topology, name), at)
     for lfn in scenario.there:
@@ -220,7 +226,7 @@ def play(scenario: Scenario) -> str:
             resume_with(world, words[1], *defined(scenario, topology, words[2]), time)
         else:
             happen(world, time, words, options)
-    log = Log(world)
+    log = Log(world, tells_nodes=len(scenario.nodes) > 1)
     simulate(world, lambda machine, events, commands: log.add(events, commands))
     return "\n".join(log.lines) + "\n"
 
@@ -238,6 +244,12 @@ def happen(world: SimWorld, time: float, words: list[str], options: dict[str, st
             world.tell_at(time, lambda now: INTERRUPTS[wish](at=now, run=run))
         case ["capacity", size]:
             world.tell_at(time, lambda now: ev.CapacityChanged(at=now, node="node0", capacity_bytes=int(size)))
+        case ["gone", name]:
+            world.clock.at(time, leave, world, name)
+        case ["drains" | "stays", name]:
+            world.tell_at(time, lambda now: ev.NodeDraining(at=now, node=name, draining=words[0] == "drains"))
+        case ["joins", name]:
+            world.clock.at(time, join, world, name)
         case ["corrupt", lfn]:
             world.tell_at(time, lambda now: damage(world, now, lfn))
         case ["host", name, what]:
@@ -248,6 +260,17 @@ def happen(world: SimWorld, time: float, words: list[str], options: dict[str, st
             world.clock.at(time + float(options["for"]), set_origin, world, "")
         case _:
             raise ValueError(f"nothing happens as {' '.join(words)!r}")
+
+
+def leave(world: SimWorld, name: str) -> None:
+    """It dies with its disk, and somebody says so at once. Who runs jobs beside it says nothing of them."""
+    world.troubles.departures.leave(world.nodes[name], with_jobs=False)
+    world.say(None, ev.NodeGone(at=world.clock.now, node=name, why="its machine was terminated"))
+
+
+def join(world: SimWorld, name: str) -> None:
+    world.nodes[name].absent, world.nodes[name].up = False, True
+    world.say_state(world.nodes[name])
 
 
 def set_origin(world: SimWorld, code: str) -> None:
@@ -266,9 +289,10 @@ def damage(world: SimWorld, now: float, lfn: str) -> ev.ReplicaCorrupt:
 class Log:
     """`<` what the Machine was told, `>` what it decided. Ids are left out, files have their names."""
 
-    def __init__(self, world: SimWorld) -> None:
+    def __init__(self, world: SimWorld, *, tells_nodes: bool) -> None:
         self.world, self.lines = world, []
         self.names: dict[str, str] = {}
+        self.tells_nodes, self.untold = tells_nodes, UNTOLD_FACTS - {"node", "source"} if tells_nodes else UNTOLD_FACTS
         self.transfers: dict[str, str] = {}
         self.attempts: dict[str, str] = {}
 
@@ -276,7 +300,7 @@ class Log:
         for run in self.world.executor.runs.values():
             self.names |= {file_id: lfn for lfn, file_id in run.file_ids.items()}
         for event in events:
-            if not isinstance(event, UNTOLD_EVENTS) and not (isinstance(event, ev.HostReported) and not event.at):
+            if self.is_told(event):
                 self.lines.append(f"{event.at:8.3f} < {type(event).__name__} {self.facts(event)}".rstrip())
         for command in commands:
             if isinstance(command, cmd.Fetch | cmd.Upload | cmd.CopyReplica):
@@ -287,6 +311,11 @@ class Log:
             if not isinstance(command, cmd.WakeAt):
                 self.lines.append(f"{command.at:8.3f} > {type(command).__name__} {self.facts(command)}".rstrip())
 
+    def is_told(self, event: Any) -> bool:
+        if isinstance(event, ev.NodeReported | ev.HostReported):
+            return event.at > 0 and (self.tells_nodes or isinstance(event, ev.HostReported))
+        return not isinstance(event, UNTOLD_EVENTS)
+
     def facts(self, value: Any) -> str:
         known = {name: getattr(value, name) for name in value.__struct_fields__}
         told = [str(known[name]) for name in NAMED_FIRST if known.get(name)]
@@ -294,6 +323,8 @@ class Log:
             told += [self.names.get(known.get("file", ""), ""), self.transfers.get(known.get("transfer", ""), "")]
         if "attempt" in known and "job" not in known:
             told.append(self.attempts[known["attempt"]])
+        if isinstance(value, ev.NodeReported):
+            return value.node
         if isinstance(value, ev.RunResumed) and value.workflow is not None:
             return f"{value.run} {value.workflow.name}"
         if isinstance(value, ev.RunSubmitted):
@@ -303,7 +334,7 @@ class Log:
         told += [
             f"{name}={self.show(known[name])}"
             for name in known
-            if name not in UNTOLD_FACTS and name not in NAMED_FIRST and shown(known[name])
+            if name not in self.untold and name not in NAMED_FIRST and shown(known[name])
         ]
         return " ".join(word for word in told if word)
 

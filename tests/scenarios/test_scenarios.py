@@ -22,5 +22,5 @@ def test_scenario(path: Path) -> None:
 
 def test_there_are_scenarios_and_wrong_lines_are_refused() -> None:
     assert len(scenario_files()) >= 8
-    with pytest.raises(ValueError, match="no line 'nodes'"):
-        read("nodes capacity=1")
+    with pytest.raises(ValueError, match="no line 'host'"):
+        read("host capacity=1")

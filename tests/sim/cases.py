@@ -27,10 +27,12 @@ from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.machine import Machine
 from stager.sim.checkers import all_checkers
 from stager.sim.engine import Habits
-from stager.sim.faults import ALL_TROUBLES, NO_FAULTS, WITH_LOSSES, Faults, Trouble, sampled_faults
+from stager.sim.faults import ALL_TROUBLES, HOST_TROUBLES, NO_FAULTS, WITH_DEPARTURES, WITH_LOSSES, Faults, Trouble, sampled_faults
 from stager.sim.sampling import Spread
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
+from tests.sim.departure_cases import WITH_COPIES, copied, joined_late
+from tests.sim.departures import DepartureWatch
 from tests.sim.direct_access_cases import direct_access
 from tests.sim.drawn import renamed, sample_shared, sample_tangled, sample_workflow
 from tests.sim.engine_cases import engine_case, troubles_of
@@ -368,8 +370,12 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "hosts": lambda seed: with_hosts((nodes_case, runs_case, plain_case)[seed % 3](seed), seed),
     "host_faults": lambda seed: with_hosts((nodes_case, faults_case)[seed % 2](seed), seed, host_troubles(seed)),
     "host_sizes": lambda seed: none_left(with_hosts(nodes_case(seed), seed, host_troubles(seed) if seed % 2 else ()), seed),
+    "node_gone": lambda seed: joined_late(nodes_case(seed, WITH_DEPARTURES)),
+    "host_departures": lambda seed: with_hosts(nodes_case(seed), seed, (*HOST_TROUBLES, *WITH_DEPARTURES)),
+    "two_copies": lambda seed: copied(nodes_case(seed, WITH_COPIES)),
     "engine": lambda seed: engine_case(seed, Case, sys.modules[__name__]),
     "engine_faults": lambda seed: engine_case(seed, Case, sys.modules[__name__], troubles_of(seed)),
+    "engine_gone": lambda seed: engine_case(seed, Case, sys.modules[__name__], WITH_DEPARTURES),
     "held": lambda seed: held((nodes_case, runs_case, node_faults_case, pooled_case, faults_case)[seed % 5](seed)),
     "direct": lambda seed: direct_access(runs_case(seed) if seed % 2 else plain_case(seed)),
     "direct_faults": lambda seed: direct_access(node_faults_case(seed) if seed % 3 == 0 else faults_case(seed, names=seed % 3 == 1)),
@@ -406,7 +412,13 @@ def watch_invariants(machine: Machine, events: Any, commands: Any) -> None:
 def check(case: Case) -> SimWorld:
     """Runs it under all checkers. Raises Violation."""
     world = world_of(case)
-    machine = simulate(world, watch_invariants)
+    departures = DepartureWatch(world)
+
+    def watch(machine: Machine, events: Any, commands: Any) -> None:
+        watch_invariants(machine, events, commands)
+        departures(machine, events, commands)
+
+    machine = simulate(world, watch)
     allowed = {cmd.RunOutcome.SUCCEEDED}
     if not case.must_succeed:
         allowed |= {cmd.RunOutcome.REFUSED, cmd.RunOutcome.FAILED, cmd.RunOutcome.NOT_DURABLE}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from stager.sim.checkers.capacity import CapacityChecker
 from stager.sim.checkers.commands import CommandChecker
 from stager.sim.checkers.completion import EndingChecker
+from stager.sim.checkers.departures import DepartureChecker
 from stager.sim.checkers.engines import EngineChecker
 from stager.sim.checkers.evictions import EvictionChecker
 from stager.sim.checkers.extra_copies import ExtraCopyChecker
@@ -19,6 +20,7 @@ from stager.sim.world import Checker
 __all__ = [
     "CapacityChecker",
     "CommandChecker",
+    "DepartureChecker",
     "EndingChecker",
     "EngineChecker",
     "EvictionChecker",
@@ -32,4 +34,4 @@ __all__ = [
 
 def all_checkers() -> list[Checker]:
     first = [CapacityChecker(), InputChecker(), EvictionChecker(), CommandChecker(), PlaceChecker()]
-    return [*first, ExtraCopyChecker(), HostChecker(), EndingChecker(), EngineChecker()]
+    return [*first, DepartureChecker(), ExtraCopyChecker(), HostChecker(), EndingChecker(), EngineChecker()]

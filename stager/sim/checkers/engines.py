@@ -34,6 +34,7 @@ class EngineChecker(QuietChecker):
         self.void: set[str] = set()
         self.over: set[str] = set()
         self.lost: set[tuple[str, str]] = set()
+        self.gone: set[str] = set()
         self.uploads: dict[str, tuple[str, str]] = {}
         self.elsewhere: dict[str, str] = {}
         self.reading: dict[str, cmd.StartAttempt] = {}
@@ -58,8 +59,12 @@ class EngineChecker(QuietChecker):
                 self.over.add(event.run)
             elif isinstance(event, ev.ReplicaCorrupt):
                 self.lost.add((event.file, event.generation))
+            elif isinstance(event, ev.NodeGone):
+                self.gone.add(event.node)
             elif isinstance(event, ev.NodeReported):
-                self.lost |= {(seen.file, seen.generation) for seen in event.replicas if seen.quarantined}
+                strange = event.node in self.gone
+                self.gone.discard(event.node)
+                self.lost |= {(seen.file, seen.generation) for seen in event.replicas if seen.quarantined or strange}
             elif isinstance(event, ev.TransferDone):
                 self._moved(world, event)
 

@@ -42,6 +42,8 @@ class EvictionChecker(QuietChecker):
         self.running: set[tuple[str, str]] = set()
         self.resumed_now: set[str] = set()
         self.wiped: dict[str, int] = {}
+        self.gone: set[str] = set()
+        self.where: dict[tuple[str, str], str] = {}
         # By what was decided: a scheduler that dies has recorded the end of a run, and what goes for it, before either was done.
         self.ended: dict[str, cmd.RunOutcome] = {}
         self.direct_access: set[tuple[str, str]] = set()
@@ -76,10 +78,14 @@ class EvictionChecker(QuietChecker):
                     self._enter(world.runs[event.run])
             elif isinstance(event, ev.ReplicaCorrupt):
                 self._lose(event.node, event.file, event.generation)
+            elif isinstance(event, ev.NodeGone):
+                self._leave(event.node)
             elif isinstance(event, ev.NodeReported):
                 self._empty(world, event.node)
+                strange = event.node in self.gone
+                self.gone.discard(event.node)
                 for seen in event.replicas:
-                    if seen.quarantined:
+                    if seen.quarantined or (strange and seen.file in self.owner):
                         self._lose(event.node, seen.file, seen.generation)
 
     def about_to(self, world: SimWorld, command: Any) -> None:
@@ -99,6 +105,7 @@ class EvictionChecker(QuietChecker):
             self.ended[command.run] = command.outcome
         elif isinstance(command, cmd.StartAttempt):
             self.running.add((command.run, command.job))
+            self.where[command.run, command.job] = command.node
         elif isinstance(command, cmd.KillAttempt) and command.void:
             self.void.add(command.attempt)
         elif isinstance(command, cmd.FallBackToFetch):
@@ -145,6 +152,13 @@ class EvictionChecker(QuietChecker):
         for key in [key for (where, _), readers in self.pinned.items() if where == node for key in readers]:
             if key not in self.running:
                 self._unpin(*key)
+
+    def _leave(self, node: str) -> None:
+        """Nobody runs or is admitted there any more, and what was made there is lost."""
+        self.gone.add(node)
+        for key in [key for (where, _), readers in self.pinned.items() if where == node for key in readers]:
+            self._unpin(*key)
+        self.running -= {key for key in self.running if self.where.get(key) == node}
 
     def _unpin(self, run: str, job: str) -> None:
         for readers in self.pinned.values():

@@ -26,7 +26,7 @@ class ExtraCopyChecker(QuietChecker):
             return
         if command.run not in self.planned:
             self.planned[command.run] = {file.lfn: file.safe_copies for file in world.runs[command.run].plan.files}
-        if self.planned[command.run].get(command.lfn, 1) < 2:
+        if max(world.policy.copies, self.planned[command.run].get(command.lfn, 1)) < 2:
             raise Violation(f"{command.lfn} of {command.run} gets an extra copy, and its plan wants none")
         node = world.nodes[command.node]
         there = [generation for file, generation in node.replicas if file == command.file and node.sound(file, generation)]
@@ -36,5 +36,8 @@ class ExtraCopyChecker(QuietChecker):
         if node.answers and command.size_bytes > free:
             raise Violation(f"an extra copy of {command.lfn} takes {command.size_bytes} bytes on {node.id}, where {free} are free")
         for moving in world.transfers.open.values():
+            if not moving.node.heard:
+                # It was said to be gone, and what it does is not known.
+                continue
             if moving.source is not None and moving.source.id == command.source and moving.command.transfer != command.transfer:
                 raise Violation(f"an extra copy of {command.lfn} goes from {command.source}, which sends {moving.command.transfer}")

@@ -22,17 +22,23 @@ Used = tuple[str, int, int, int]
 
 
 class HostChecker(QuietChecker):
-    """`used`: by attempt, its host and what it has there, by what the scheduler was told."""
+    """`used`: by attempt, its host and what it has there, by what the scheduler was told. `beside`: the node of each attempt that was
+    started, and `stores` which store each node has: with that all its attempts count no more, and may live on where nobody hears of it.
+    """
 
     def __init__(self) -> None:
         self.known: dict[str, ev.HostReported] = {}
         self.closed: set[str] = set()
         self.drains: set[str] = set()
         self.used: dict[str, Used] = {}
+        self.beside: dict[str, str] = {}
+        self.stores: dict[str, str] = {}
 
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
         for event in events:
-            if isinstance(event, ev.SchedulerStarted):
+            if isinstance(event, ev.NodeGone) or (isinstance(event, ev.NodeReported) and self._is_new(event)):
+                self._leave(event.node)
+            elif isinstance(event, ev.SchedulerStarted):
                 self.closed |= self.known.keys()
             elif isinstance(event, ev.HostReported):
                 before = self.known.get(event.host)
@@ -73,10 +79,22 @@ class HostChecker(QuietChecker):
             if most is not None and used + more > most:
                 raise Violation(f"attempt {command.attempt} wants {more} {what} on {host.host}, where {used} of {most} are taken")
         self.used[command.attempt] = (command.host, *asked)
+        self.beside[command.attempt] = command.node
+
+    def _is_new(self, event: ev.NodeReported) -> bool:
+        before, self.stores[event.node] = self.stores.get(event.node, ""), event.store_id
+        return before not in ("", event.store_id)
+
+    def _leave(self, node: str) -> None:
+        for attempt in [attempt for attempt, where in self.beside.items() if where == node]:
+            self.beside[attempt] = ""
+            self.used.pop(attempt, None)
 
     def after(self, world: SimWorld) -> None:
         live: dict[tuple[str, str], str] = {}
         for attempt, run, job in under_way(world):
+            if self.beside.get(attempt) == "":
+                continue
             if (run, job) in live:
                 raise Violation(f"{attempt} and {live[run, job]} of job {job} of {run} live at once")
             live[run, job] = attempt
