@@ -16,6 +16,9 @@ from stager.scheduler.state import FileEntry, State
 from stager.sim.departures import DRAINED
 from stager.sim.world import SimWorld, Violation
 
+# Of a node that dies, at the same time.
+SAID_BEFORE = (ev.NodeLost, ev.TransferFailed)
+
 
 class DepartureWatch:
     """Answers the world whether a node may leave; and no byte that was safe on two nodes is lost, or made again, when one goes, nor any at
@@ -33,17 +36,18 @@ class DepartureWatch:
 
     def __call__(self, machine: Machine, events: list[Any], commands: list[Any]) -> None:
         self.machine, state = machine, machine.state
-        first = events[0] if events else None
+        at = next((number for number, event in enumerate(events) if not isinstance(event, SAID_BEFORE)), len(events))
+        first = events[at] if at < len(events) else None
         if isinstance(first, ev.NodeGone):
             self.checked += 1
-            cause = f"e{state.events_seen - len(events) + 1}"
+            cause = f"e{state.events_seen - len(events) + at + 1}"
             lost = [command for command in commands if command.cause == cause and isinstance(command, cmd.RemakeFile | cmd.FailJob)]
             remade = [command.file for command in lost if isinstance(command, cmd.RemakeFile)]
             if first.why == DRAINED and lost:
                 raise Violation(f"{first.node} had drained, and with it was lost: {lost}")
             if state.policy.copies > 1 and (again := self.safe.intersection(remade)):
                 raise Violation(f"{first.node} is gone, and what was safe is made again: {again}")
-            if len(events) == 1 and state.policy.copies > 1:
+            if len(events) == at + 1 and state.policy.copies > 1:
                 self.check_there(state)
         self.safe = safe_files(state) if state.policy.copies > 1 else set()
 

@@ -322,3 +322,13 @@ def test_a_journal_from_before_commands_named_runs_and_origins_is_read_and_appli
     assert picture(found) == picture(machine)
     assert {run: entry.outcome for run, entry in found.state.runs.items()} == {"s-1": "succeeded", "w-1": "failed"}
     assert list(found.state.paused_origins) == list(machine.state.paused_origins) and outstanding.erases == {}
+
+
+def test_of_a_node_that_is_gone_nothing_is_asked_any_more_and_its_attempts_are_still_to_be_ended() -> None:
+    outstanding = Outstanding()
+    kill = cmd.KillAttempt(id="c2", at=0.0, cause="", node="node0", run="r", job="j", attempt="a")
+    grant = cmd.GrantSpace(id="c1", at=0.0, cause="", node="node0", attempt="a", reserve_bytes=5)
+    outstanding.gave([fetch("t1"), cmd.CancelTransfer(id="c", at=0.0, cause="", node="node0", transfer="t1"), grant, kill])
+    outstanding.saw([ev.NodeGone(at=0.0, node="node0")])
+    assert (outstanding.transfers, outstanding.cancels, outstanding.grants) == ({}, {}, {})
+    assert outstanding.kills == {"a": kill}
