@@ -24,6 +24,8 @@ Used = tuple[str, int, int, int]
 class HostChecker(QuietChecker):
     """`used`: by attempt, its host and what it has there, by what the scheduler was told. `beside`: the node of each attempt that was
     started, and `stores` which store each node has: with that all its attempts count no more, and may live on where nobody hears of it.
+    `open`: by host and node, what was open at some moment of this batch. Events of a batch are decided on one after the other, so a start
+    may come before the word by which its host is closed.
     """
 
     def __init__(self) -> None:
@@ -33,30 +35,40 @@ class HostChecker(QuietChecker):
         self.used: dict[str, Used] = {}
         self.beside: dict[str, str] = {}
         self.stores: dict[str, str] = {}
+        self.open: dict[tuple[str, str], ev.HostReported] = {}
 
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
-        for event in events:
-            if isinstance(event, ev.NodeGone) or (isinstance(event, ev.NodeReported) and self._is_new(event)):
-                self._leave(event.node)
-            elif isinstance(event, ev.SchedulerStarted):
-                self.closed |= self.known.keys()
-            elif isinstance(event, ev.HostReported):
-                before = self.known.get(event.host)
-                if before is None or before.incarnation != event.incarnation:
-                    self.drains.discard(event.host)
-                self.known[event.host] = event
-                self.closed.discard(event.host)
-            elif isinstance(event, ev.HostLost):
-                self.closed.add(event.host)
-            elif isinstance(event, ev.HostDraining):
-                self.drains.add(event.host)
-            elif isinstance(event, ev.HostGone):
-                self.known.pop(event.host, None)
-            elif isinstance(event, ev.AttemptEnded):
-                self.used.pop(event.attempt, None)
-            elif isinstance(event, ev.AttemptWaits) and event.attempt in self.used:
-                host, _, _, scratch_bytes = self.used[event.attempt]
-                self.used[event.attempt] = (host, 0, 0, scratch_bytes)
+        for number, event in enumerate(events):
+            self._hear(event)
+            if number == 0 or isinstance(event, ev.SchedulerStarted):
+                self.open.clear()
+            self.open |= {(host.host, host.node): host for host in self.known.values() if self._is_open(host.host)}
+
+    def _is_open(self, host: str) -> bool:
+        return host not in self.closed and host not in self.drains
+
+    def _hear(self, event: Any) -> None:
+        if isinstance(event, ev.NodeGone) or (isinstance(event, ev.NodeReported) and self._is_new(event)):
+            self._leave(event.node)
+        elif isinstance(event, ev.SchedulerStarted):
+            self.closed |= self.known.keys()
+        elif isinstance(event, ev.HostReported):
+            before = self.known.get(event.host)
+            if before is None or before.incarnation != event.incarnation:
+                self.drains.discard(event.host)
+            self.known[event.host] = event
+            self.closed.discard(event.host)
+        elif isinstance(event, ev.HostLost):
+            self.closed.add(event.host)
+        elif isinstance(event, ev.HostDraining):
+            self.drains.add(event.host)
+        elif isinstance(event, ev.HostGone):
+            self.known.pop(event.host, None)
+        elif isinstance(event, ev.AttemptEnded):
+            self.used.pop(event.attempt, None)
+        elif isinstance(event, ev.AttemptWaits) and event.attempt in self.used:
+            host, _, _, scratch_bytes = self.used[event.attempt]
+            self.used[event.attempt] = (host, 0, 0, scratch_bytes)
 
     def about_to(self, world: SimWorld, command: Any) -> None:
         if not isinstance(command, cmd.StartAttempt):
@@ -66,11 +78,10 @@ class HostChecker(QuietChecker):
             if command.host:
                 raise Violation(f"attempt {command.attempt} is started on host {command.host}, and has none")
             return
-        host, job = self.known.get(command.host), run.workflow.jobs[command.job]
-        if host is None or command.host in self.closed or command.host in self.drains:
-            raise Violation(f"attempt {command.attempt} is started on host {command.host!r}, where nothing is to be started")
-        if host.node != command.node:
-            raise Violation(f"attempt {command.attempt} is started on {host.host} with node {command.node}, which is beside {host.node}")
+        host, job = self.open.get((command.host, command.node)), run.workflow.jobs[command.job]
+        if host is None:
+            where = f"host {command.host!r} beside {command.node}"
+            raise Violation(f"attempt {command.attempt} is started on {where}, where nothing is to be started")
         here = [slot for slot in self.used.values() if slot[0] == command.host]
         asked = (job.cores, job.memory_bytes or 0, command.reserve_bytes)
         taken = (sum([slot[1] for slot in here]), sum([slot[2] for slot in here]), sum([slot[3] for slot in here]))
