@@ -52,6 +52,9 @@ class EngineChecker(QuietChecker):
                 self._enter(world.runs[event.run])
             elif isinstance(event, ev.AttemptEnded):
                 told_again = self.reading.pop(event.attempt, None) is None
+                if event.attempt in self.void:
+                    # It may be the same as what was lost before, and is not taken all the same.
+                    self.lost |= {(made.file, made.generation) for made in event.outputs}
                 if event.outcome is ev.Outcome.OK and event.attempt not in self.void and not told_again:
                     self.fresh[event.run, event.job] = {made.file: made.blake3 for made in event.outputs}
                     self.superseded -= {made.file for made in event.outputs}
