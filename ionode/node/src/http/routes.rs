@@ -273,9 +273,8 @@ fn of_peers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
 
 async fn of_transfers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
     let asker = call.role.as_deref();
-    match (call.method.as_str(), segments) {
-        ("GET" | "DELETE", [id]) => narrow::to_its_own(asker, &call.node.transfers, id)?,
-        _ => {}
+    if let ("GET" | "DELETE", [id]) = (call.method.as_str(), segments) {
+        narrow::to_its_own(asker, &call.node.transfers, id)?;
     }
     match (call.method.as_str(), segments) {
         ("GET", [id]) => Ok(answer::ok(&call.node.transfers.wait(id, call.wait()?).await?)),
