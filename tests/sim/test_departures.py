@@ -21,6 +21,7 @@ from stager.scheduler.machine import Machine
 from stager.scheduler.snapshot import kept_state, restored
 from stager.scheduler.state import FileEntry
 from stager.sim.checkers import all_checkers
+from stager.sim.faults import Trouble
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 from tests.sim.cases import check_replay, watch_invariants
@@ -69,6 +70,12 @@ class Stage:
         self.world.clock.at(at, leave)
         return self
 
+    def replaced(self, at: float, node: str) -> Stage:
+        """It dies with its disk, and 5 s later another machine has its name."""
+        share = list(self.world.nodes).index(node) / len(self.world.nodes)
+        self.world.clock.at(at, self.world.troubles.lost, Trouble(at, "lost", lasts_s=5.0, at_share=share))
+        return self
+
     def drains(self, at: float, node: str, draining: bool = True) -> Stage:
         self.world.tell_at(at, lambda now: ev.NodeDraining(at=now, node=node, draining=draining))
         return self
@@ -102,6 +109,13 @@ class Stage:
 
 def standing_of(lfn: str) -> Callable[[Machine], Standing]:
     return lambda machine: {row.lfn: row.standing for row in ledger_of(machine.state, "r")}[lfn]
+
+
+def test_what_waiting_jobs_will_read_comes_ahead_again_to_a_machine_that_replaces_one() -> None:
+    jobs: Jobs = {"slow": ("", "z", 100.0), "read": ("e z", "y", 1.0)}
+    stage = Stage(jobs, {"slow": "io1"}, {"e": 1000}).replaced(50.0, "io0")
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert [fetch.at for fetch in stage.of(cmd.Fetch) if fetch.node == "io0"] == [0.0, 55.0]
 
 
 def test_what_ran_on_a_node_that_is_gone_runs_elsewhere_and_what_only_it_held_is_made_again() -> None:
