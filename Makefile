@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run setup-unit setup-bench unit unit-alone test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak wheel wheel-check lint lint-quick setup-lint docs docs-serve clean
+.PHONY: help setup setup-run setup-demo setup-unit setup-bench unit unit-alone test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak wheel wheel-check lint lint-quick setup-lint docs docs-serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -59,14 +59,17 @@ test: setup ## every test
 	[ $$status = 0 ] || echo "make test: something failed, see above"; \
 	exit $$status
 
-demo: setup-run ## the Montage workflow through an embedded I/O node
+setup-demo:
+	@scripts/setup.sh demo
+
+demo: setup-demo ## the Montage workflow through an embedded I/O node
 	@scripts/demo.sh
 
 demo-povray: ## pictures rendered in tiles by POV-Ray (ARGS="--scene chess2 --width 640", see workflows/povray)
 	@scripts/setup.sh povray
 	@scripts/demo.sh povray $(ARGS)
 
-demo-supernovae: setup-run ## a search for supernovae (ARGS="--exposures 12 --size 1024", see workflows/supernovae)
+demo-supernovae: setup-demo ## a search for supernovae (ARGS="--exposures 12 --size 1024", see workflows/supernovae)
 	@scripts/demo.sh supernovae $(ARGS)
 
 replay-all: setup-run ## recorded workflows, or every WfCommons instance of a directory (INSTANCES=), at a hundredth

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prepares a machine: `setup.sh run` for what a user and the demos need, `setup.sh unit` for what
-# the unit tests need besides, `setup.sh test` for what all tests need, `setup.sh lint` for the
+# the unit tests need besides, `setup.sh demo` for a first look at stager, `setup.sh test` for what all tests need, `setup.sh lint` for the
 # checks before them, `setup.sh bench` for peers of the benchmarks, `setup.sh povray` for what the
 # workflow povray needs, `setup.sh recorded` for the recorded workflows of the tests alone,
 # `setup.sh made` for the made set of the benchmarks alone. One rule: each step looks first whether
@@ -138,8 +138,15 @@ install_package() {
 # Not by pip, which would hide what the compiler says. Beside everything else that is brought
 # meanwhile.
 start_building() {
-    [ -x "$CARGO_TARGET_DIR/release/stager-ionode" ] || say "building the I/O node; this takes minutes the first time"
-    cargo build --release --locked --quiet -p stager-node --bin stager-ionode &
+    local how=(--release)
+    built="$CARGO_TARGET_DIR/release/stager-ionode"
+    if [ "$level" = demo ] && [ ! -x "$built" ]; then
+        # Whoever only looks waits for nothing that makes it fast.
+        how=(--profile quick --no-default-features)
+        built="$CARGO_TARGET_DIR/quick/stager-ionode"
+    fi
+    [ -x "$built" ] || say "building the I/O node; this takes minutes the first time"
+    cargo build "${how[@]}" --locked --quiet -p stager-node --bin stager-ionode &
     building=$!
     # A set-up that is interrupted leaves nothing running in the background.
     trap 'kill "$building" 2>/dev/null || true' EXIT
@@ -152,7 +159,7 @@ finish_building() {
 
 # Beside `stager`, where a wheel would have put it. Cargo alone decides whether it is up to date.
 refresh_ionode() {
-    local built="$CARGO_TARGET_DIR/release/stager-ionode" target="$venv/bin/stager-ionode"
+    local target="$venv/bin/stager-ionode"
     cmp -s "$built" "$target" && return 0
     install -m 0755 "$built" "$target.new.$$"
     mv "$target.new.$$" "$target"
@@ -330,12 +337,13 @@ fi
 timed 'what stager is built with' need_to_build
 timed 'the virtual environment' make_venv
 start_building
-if [ "$level" = run ] || [ "$level" = povray ]; then extras="$users_extras"; else extras="$all_extras"; fi
+if [ "$level" = run ] || [ "$level" = demo ] || [ "$level" = povray ]; then extras="$users_extras"; else extras="$all_extras"; fi
 timed "stager[$extras] and what it depends on" install_package "$extras"
 [ "$level" != test ] || bring_test_tools
 # What it still takes beside what was brought meanwhile.
 timed 'waiting for the I/O node to be built' finish_building
 refresh_ionode
+[[ "$built" != */quick/* ]] || say "this I/O node was built quickly, for a first look; \`make setup-run\` builds the fast one"
 if [ "$level" = lint ]; then
     timed 'crates of other systems' need_all_crates
     timed 'cargo-deny' need_cargo_deny

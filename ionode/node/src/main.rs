@@ -6,12 +6,13 @@ use stager_node::client;
 use stager_node::fsck::{self, FsckOptions};
 use stager_node::serve::{self, ServeOptions};
 use stager_node::transfer_agent;
-use tikv_jemallocator::Jemalloc;
 
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
-static MEMORY: Jemalloc = Jemalloc;
+static MEMORY: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// A thread that rests keeps no larger pieces for itself: with a hundred threads that wait for the disk these were most of the memory.
+#[cfg(feature = "jemalloc")]
 #[export_name = "_rjem_malloc_conf"]
 pub static MEMORY_SETTINGS: &[u8; 16] = b"tcache_max:4096\0";
 

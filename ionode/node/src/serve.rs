@@ -104,6 +104,7 @@ pub fn run(options: ServeOptions) -> i32 {
     logging::start(options.log);
     // Memory that is free goes back to the system, also that of threads which rest. A thread of its own does it: not before this, since
     // `run` forks.
+    #[cfg(feature = "jemalloc")]
     if let Err(error) = tikv_jemalloc_ctl::background_thread::write(true) {
         tracing::warn!(%error, "memory that is free is given back late");
     }
