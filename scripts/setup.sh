@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Prepares a machine: `setup.sh run` for what a user and the demos need, `setup.sh unit` for what
-# the unit tests need besides, `setup.sh demo` for a first look at stager, `setup.sh test` for what all tests need, `setup.sh lint` for the
-# checks before them, `setup.sh bench` for peers of the benchmarks, `setup.sh povray` for what the
+# Prepares a machine: `setup.sh run` for what a user needs, `setup.sh demo` for the same with an I/O
+# node that is built quickly where there is none, `setup.sh unit` for what the unit tests need
+# besides, `setup.sh test` for what all tests need, `setup.sh lint` for the checks before them, `setup.sh bench` for peers of the benchmarks, `setup.sh povray` for what the
 # workflow povray needs, `setup.sh recorded` for the recorded workflows of the tests alone,
 # `setup.sh made` for the made set of the benchmarks alone. One rule: each step looks first whether
 # its work is done, so that a second call costs a second.
