@@ -43,7 +43,7 @@ rust: setup-run ## tests of the data plane
 	$(PYTHON) scripts/cargo_tests.py
 
 unit: setup-unit ## quick tests of the control plane
-	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" --ignore=tests/conformance --ignore=tests/e2e tests
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" --ignore=tests/conformance --ignore=tests/e2e --ignore=tests/testbed tests
 
 unit-alone: setup ## unit tests in a clone with nothing beside it, of what is committed
 	@WORKERS=$(WORKERS) scripts/unit_alone.sh

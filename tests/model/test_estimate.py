@@ -97,6 +97,7 @@ def test_hits_are_shown_beside_what_could_be_hit() -> None:
     assert tight.min_hits.rate <= tight.best_hit_rate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100))
 def test_no_run_hits_more_than_the_bound(seed: int) -> None:
     case = plain_case(seed)

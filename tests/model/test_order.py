@@ -52,6 +52,7 @@ def shape_on(workflow: Workflow, there: Topology) -> Shape:
     return shape_of(workflow, graph, expected(workflow, graph.order, {}), there)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room_mb", [20, 40, 100, 20_000])
 def test_finals_flow_from_the_start_where_the_line_out_bounds_the_run(room_mb: int) -> None:
     """30 finals of 2 MB take 30 s at 2 MB/s, and the cores 30 s. With all splits first the first final came after 23 s."""

@@ -74,6 +74,7 @@ def simulated(case: Case) -> tuple[dict[str, tuple[RunTimes, list[Span]]], list[
     return {run: (times, critical_path(times)) for run, times in all_times.items()}, moments, machine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_moment_of_a_run_has_one_cause_and_the_machine_knew_of_it(kind: str) -> None:
     for seed in range(SEEDS):
@@ -127,6 +128,7 @@ def check_span(machine: Machine, run: str, span: Span, then: Moment) -> None:
         assert (run, span.lfn) in then.uploading, span
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "sizes", "runs", "nodes", "pooled", "direct", "hosts"])
 def test_where_nothing_fails_and_deciding_takes_no_time_nothing_is_the_schedulers(kind: str) -> None:
     """Of what turns out larger than it was said to be, one may have to give way to others, and run again."""

@@ -42,6 +42,7 @@ def simulated(workflow: Workflow, link: OriginLink, nodes: int = 1, overhead_fil
     return report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 10, 100, 1000])
 @pytest.mark.parametrize("size", [0, 65_536, 1_000_000])
 @pytest.mark.parametrize(("latency_s", "file_s"), [(0.001, 0.03), (0.05, 0.01), (0.05, 0.1), (0.5, 0.1)])
@@ -147,6 +148,7 @@ def drawn(seed: int) -> Workflow:
     return Workflow("w", files, jobs, {"lab": LAB})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_where_nobody_knows_what_files_cost_they_cost_nothing(seed: int, nodes: int) -> None:

@@ -50,6 +50,7 @@ def exact(case: Case) -> Case:
     return replace(case, workflows=case.workflows[:1], plans=case.plans[:1], starts_s=(), habits=(), faults=NO_FAULTS, spread=Spread())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 200, 20))
 def test_a_run_never_holds_more_than_its_plan_says_but_for_one_job_alone(first: int) -> None:
     most_begun = 0

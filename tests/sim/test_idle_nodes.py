@@ -22,6 +22,7 @@ def never_idle(state: State, node: NodeEntry) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seeds"), parts(dict.fromkeys(KINDS, SHORT)))
 def test_idle_nodes_are_left_alone_and_nothing_is_decided_otherwise(kind: str, seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     work, worked = admission.work_node, [0]

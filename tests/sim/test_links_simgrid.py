@@ -61,6 +61,7 @@ def ends_there(python: Path, links: dict[str, float], flows: Flows) -> list[floa
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.simgrid
 @pytest.mark.parametrize("seed", range(TOPOLOGIES))
 def test_flows_take_as_long_as_in_simgrid(simgrid: Path, seed: int) -> None:

@@ -142,6 +142,7 @@ def simulated_all(kind: str, seeds: Sequence[int]) -> Counter[str]:
     return met
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seeds"), parts(dict.fromkeys(KINDS, SHORT)))
 def test_what_is_restored_decides_the_same(kind: str, seeds: range) -> None:
     simulated_all(kind, seeds)

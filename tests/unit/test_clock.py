@@ -142,6 +142,7 @@ def test_how_long_a_job_runs_is_told_by_the_clock_that_saw_it_begin() -> None:
     assert view.running_s is None and took(view) == "1 min 31 s"
 
 
+@pytest.mark.slow
 def test_nothing_waits_by_the_wall_clock() -> None:
     """Each module that reads it is listed here with its reason."""
     readers = set()

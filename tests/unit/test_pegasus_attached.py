@@ -76,6 +76,7 @@ def attached(place: Path, someone: Path, **more: object) -> dict[str, str]:
     return {"PEGASUS_DAG_JOB_ID": "stage_in", "PEGASUS_WF_UUID": "u", "_PEGASUS_WF_SUBMIT_DIR": str(place)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("someone", STRANGE.values(), ids=STRANGE.keys(), indirect=True)
 @pytest.mark.parametrize("stage_out", [False, True], ids=["in", "out"])
 def test_whatever_answers_the_list_is_done(someone: Path, tmp_path: Path, stage_out: bool) -> None:

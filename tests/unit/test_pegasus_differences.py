@@ -143,6 +143,7 @@ def test_special_files_are_no_source_and_no_destination(tmp_path: Path) -> None:
     assert set(snapshot(tmp_path)) == {"pipe", "s"} and (tmp_path / "pipe").is_fifo()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("white", ["\n", "\u00a0", "\u3000", "\u2028", "\t", "\x85"])
 def test_a_url_is_never_cut(tmp_path: Path, white: str) -> None:
     """pegasus-transfer moves `f` instead of `f\\nx`, and reports success; so it is not called for that."""

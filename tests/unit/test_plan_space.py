@@ -20,6 +20,7 @@ def range_calls(draw: st.DrawFn) -> tuple[list[int], list[tuple[str, int, int, i
     return base, calls
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(range_calls())
 def test_equals_slow_list(case: tuple[list[int], list[tuple[str, int, int, int]]]) -> None:

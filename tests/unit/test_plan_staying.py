@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +29,7 @@ def in_the_way(uses: list[dict[str, int]], at: int, until: int, at_once: int) ->
     return sum(found.values())
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(rows())
 def test_equals_counting_each_place(case: tuple[list[dict[str, int]], int, int]) -> None:

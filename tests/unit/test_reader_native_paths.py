@@ -129,6 +129,7 @@ def test_the_index_finds_what_looking_at_every_name_finds(names, glob):
     assert NameIndex(names).match(glob) == sorted(name for name in names if pattern.fullmatch(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("glob", ["{}_*", "*_{}", "a/{}_?"])
 def test_many_globs_over_many_names_do_not_look_at_every_name(glob):
     names = [name for i in range(10_000) for name in (f"{i}_x", f"x_{i}", f"a/{i}_y")]

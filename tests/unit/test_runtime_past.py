@@ -87,6 +87,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]
         yield caplog
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 @pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
 def test_they_come_back_as_they_were(path: Path, said: pytest.LogCaptureFixture, kind: str, seed: int, share: float) -> None:
