@@ -59,8 +59,8 @@ class Surroundings(executor_kept.Surroundings, Protocol):
     def env(self, run: str) -> Mapping[str, str] | None:
         """The submitter's variables; None if a restart forgot them."""
 
-    async def reachable(self, node: str) -> None:
-        """Returns once the node can be asked."""
+    async def reachable(self, node: str) -> bool:
+        """Returns once the node can be asked. False: it never can be, since it is gone for good."""
 
     async def mounted(self, node: str, run: str, origin: str, path: str) -> str:
         """The id at the node of the run's origin, mounted there so that `path` can be read directly. Raises StagerError."""
@@ -144,7 +144,9 @@ class LocalExecutor:
                     break
                 log.info("attempt %s: %s; it is looked at again once the node answers", command.attempt, problem.message)
                 await asyncio.sleep(ASK_AGAIN_S)
-                await self.surroundings.reachable(command.node)
+                if not await self.surroundings.reachable(command.node):
+                    ending = await self._given_up(command)
+                    break
                 steps = self._again(command)
         if self.keeper is not None and isinstance(ending, AttemptResult):
             await self.keeper.free_space(ending)
@@ -243,6 +245,11 @@ class LocalExecutor:
         if direct and not self.was_begun(command.attempt):
             return await self._first(command)
         return await self.worker.adopt(command.attempt)
+
+    async def _given_up(self, command: cmd.StartAttempt) -> Ending:
+        """Its node is gone, so that nothing of it can be committed: it ends here, whatever it was about to do."""
+        await self.worker.kill(command.attempt)
+        return AttemptResult(attempt_id=command.attempt, outcome=Outcome.LOST)
 
     async def _kill(self, attempt: str) -> None:
         await self.worker.kill(attempt)

@@ -36,8 +36,7 @@ def command(run: str | None, where: Where, as_json: bool) -> None:
         f"{amount(ledger.written)} written (size checked), {amount(ledger.durable)} durable"
     )
     for node in status.nodes:
-        away = f" (refuses this scheduler: {node.problem})" if node.excluded else " (does not answer)"
-        state = "" if node.connected else away
+        state = node_state(node)
         click.echo(
             f"node {node.node}: {format_size(node.used_bytes)} used, "
             f"{format_size(node.reserved_bytes)} reserved of {format_size(node.capacity_bytes)}{state}"
@@ -51,6 +50,17 @@ def command(run: str | None, where: Where, as_json: bool) -> None:
         click.echo(waiting.message)
     for problem in status.problems:
         click.echo(f"! {problem.message}")
+
+
+def node_state(node: wire.NodeView) -> str:
+    """In words that follow its figures; empty where all is well."""
+    if node.state == "gone":
+        return f" (gone: {node.why})"
+    if node.excluded:
+        return f" (refuses this scheduler: {node.problem})"
+    parts = ["drains"] if node.state == "draining" else []
+    parts += [] if node.connected else ["does not answer"]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def amount(counts: wire.FileCounts) -> str:

@@ -92,6 +92,18 @@ def nodes() -> Call[rest.NodeList]:
     return Call("GET", "/nodes", rest.NodeList)
 
 
+def of_node(node: str) -> str:
+    return f"/nodes/{quote(node, safe='')}"
+
+
+def drain_node(node: str, request: wire.NodeDrain) -> Call[wire.NodeView]:
+    return Call("POST", f"{of_node(node)}/drain", wire.NodeView, body=request)
+
+
+def forget_node(node: str, request: wire.NodeForget) -> Call[wire.NodeLoss]:
+    return Call("POST", f"{of_node(node)}/forget", wire.NodeLoss, body=request, safe=False)
+
+
 def storage() -> Call[rest.Storage]:
     return Call("GET", "/storage", rest.Storage)
 

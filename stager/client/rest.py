@@ -90,6 +90,14 @@ class RestClient:
     def nodes(self) -> list[rest.Node]:
         return self.send(calls.nodes()).nodes
 
+    def drain_node(self, node: str, request: wire.NodeDrain) -> wire.NodeView:
+        """For an administrator. With `undo` it takes work again."""
+        return self.send(calls.drain_node(node, request))
+
+    def forget_node(self, node: str, request: wire.NodeForget) -> wire.NodeLoss:
+        """For an administrator. The node is gone for good; one of its name that comes later is a stranger."""
+        return self.send(calls.forget_node(node, request))
+
     def storage(self) -> rest.Storage:
         """The S3 endpoint of the service, and a key for an hour."""
         return self.send(calls.storage())

@@ -89,6 +89,14 @@ class AsyncRestClient:
     async def nodes(self) -> list[rest.Node]:
         return (await self.send(calls.nodes())).nodes
 
+    async def drain_node(self, node: str, request: wire.NodeDrain) -> wire.NodeView:
+        """For an administrator. With `undo` it takes work again."""
+        return await self.send(calls.drain_node(node, request))
+
+    async def forget_node(self, node: str, request: wire.NodeForget) -> wire.NodeLoss:
+        """For an administrator. The node is gone for good; one of its name that comes later is a stranger."""
+        return await self.send(calls.forget_node(node, request))
+
     async def storage(self) -> rest.Storage:
         """The S3 endpoint of the service, and a key for an hour."""
         return await self.send(calls.storage())

@@ -56,6 +56,10 @@ class UnixConnection(http.client.HTTPConnection):
             os.close(directory)
 
 
+def of_node(node: str) -> str:
+    return f"/v1/nodes/{urllib.parse.quote(node, safe='')}"
+
+
 class Client:
     """One scheduler. Not for several threads at once; make one each."""
 
@@ -141,6 +145,16 @@ class Client:
 
     def gc(self, request: wire.GcRequest) -> wire.GcReport:
         return wire.GcReport.model_validate_json(self.post("/v1/gc", request.model_dump_json().encode()))
+
+    def nodes(self) -> list[wire.NodeView]:
+        """Each with what would be lost with it now."""
+        return self.get(wire.NodeViews, "/v1/nodes").nodes
+
+    def drain_node(self, node: str, request: wire.NodeDrain) -> wire.NodeView:
+        return wire.NodeView.model_validate_json(self.post(f"{of_node(node)}/drain", request.model_dump_json().encode()))
+
+    def forget_node(self, node: str, request: wire.NodeForget) -> wire.NodeLoss:
+        return wire.NodeLoss.model_validate_json(self.post(f"{of_node(node)}/forget", request.model_dump_json().encode()))
 
     def shutdown(self, *, now: bool = False) -> None:
         """Interrupts all runs (drains; `now` stops them at once) and ends the scheduler and its node."""

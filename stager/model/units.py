@@ -79,3 +79,8 @@ def format_duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -93,6 +93,8 @@ class LiveWorld:
         for event in events:
             if type(event) is ev.NodeReported and event.node in self.links:
                 self.links[event.node].go_up()
+            elif type(event) is ev.NodeGone and event.node in self.links:
+                self.links[event.node].given_up()
         self.outstanding.gave(commands)
         unknown: dict[str, str] = {}
         for command in commands:

@@ -20,6 +20,7 @@ from stager.runtime.credentials import CredentialBook
 from stager.runtime.node_calls import Clock, NodeCalls, ToNode
 from stager.runtime.outstanding import Outstanding
 from stager.runtime.peering import Peering
+from stager.runtime.store_owners import TAKEN_CODE, StoreOwners
 from stager.runtime.wire_events import node_event, node_reported
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -27,6 +28,7 @@ from stager.tasks import Tasks
 from stager.wire.node import EventPage, NodeAbout
 
 log = logging.getLogger(__name__)
+FORGOTTEN_CODE = "node_forgotten"
 POLL_WAIT_S = 20.0
 ACK_DELAY_S = 0.05
 RETRY_S, RETRY_S_MAX = 0.05, 2.0
@@ -65,10 +67,11 @@ class NodeLink:
         refused: Callable[[StagerError], None],
         clock: Clock,
         peering: Peering,
+        stores: StoreOwners,
     ) -> None:
         self.source, self.put, self.outstanding, self.fatal, self.refused = source, put, outstanding, fatal, refused
         self.node, self.client = source.node_id, source.client
-        self.peering = peering
+        self.peering, self.stores = peering, stores
         self.calls = NodeCalls(
             self.node, self.client, put, outstanding, book, self.call_lost, clock, peering.teller(self.node, self.client)
         )
@@ -80,8 +83,16 @@ class NodeLink:
         self.acking: asyncio.Task[None] | None = None
         self.tasks = Tasks()
         self.closing = self.asked_again = False
+        # The incarnation that answered when the node was given up.
+        self.forgotten = ""
         # It has answered, or a first contact with it has failed.
         self.tried = asyncio.Event()
+
+    @property
+    def address(self) -> str:
+        """Where it is called."""
+        where = self.client.pool.address
+        return f"{where[0]}:{where[1]}" if isinstance(where, tuple) else str(where)
 
     async def run(self) -> None:
         """Contact, report, stream; over again whenever the node is lost. Ends by `close`, or when the node excludes itself."""
@@ -89,7 +100,8 @@ class NodeLink:
         while not self.closing:
             self.stream = asyncio.create_task(self._meet_and_stream())
             await asyncio.wait([self.stream])
-            problem = Transient(f"a call to the node {self.node} was lost") if self.stream.cancelled() else self.stream.exception()
+            lost = Transient(f"a call to the node {self.node} was lost")
+            problem = lost if self.stream.cancelled() else self.stream.exception()
             if self.closing or self.excluded:
                 return
             if self.asked_again:
@@ -98,8 +110,10 @@ class NodeLink:
             if not isinstance(problem, StagerError):
                 self.fatal(problem)
                 return
-            # At its first start a refusal is for whoever started the scheduler to read; later the node may come back.
-            if problem.code == "stale_epoch" or (isinstance(problem, Refused) and self.about is None):
+            # At its first start a refusal is for whoever started the scheduler to read; later the node may come back. One whose store is
+            # another's is good as soon as that other is given up.
+            is_refused = isinstance(problem, Refused) and problem.code != TAKEN_CODE and self.about is None
+            if problem.code == "stale_epoch" or is_refused:
                 self._exclude(problem)
                 return
             delay_s = RETRY_S if self.up else min(delay_s * 2, RETRY_S_MAX)
@@ -142,16 +156,21 @@ class NodeLink:
     async def _meet_and_stream(self) -> None:
         before = self.client.incarnation
         await self.source.contact()
+        if self.client.incarnation == self.forgotten:
+            text = f"the node {self.node} was forgotten while it answered; it is taken again when it is started again"
+            raise Transient(text, code=FORGOTTEN_CODE, subject=self.node)
         if self.client.incarnation != before:
             self.seen_seq = self.acked_seq = self.durable_seq = 0
         self.calls.origins.clear()
         self.calls.readied.clear()
+        about = await self.client.node()
+        self.stores.claim(self.node, about.store_id)
         self.peering.met(self.node, self.source.peer_address())
-        await self._report()
+        await self._report(about)
         while True:
             page = await self.client.poll_events(self.seen_seq, wait_s=POLL_WAIT_S)
             if page.gap:
-                await self._report()
+                await self._report(await self.client.node())
             else:
                 self._take(page)
 
@@ -164,11 +183,10 @@ class NodeLink:
                 self.put(event, partial(self.durable, seq))
             self.seen_seq = seq
 
-    async def _report(self) -> None:
+    async def _report(self, about: NodeAbout) -> None:
         """The node's whole state as one event, after all events that lie before it."""
         self.up = False
         await self.calls.quiet()
-        about = await self.client.node()
         state = await self.client.state()
         if self.seen_seq >= state.next_seq:
             self.seen_seq = 0
@@ -217,6 +235,13 @@ class NodeLink:
         for command in unanswered:
             if command.node == self.node:
                 self.calls.carry_out(command)
+
+    def given_up(self) -> None:
+        """The Machine counts it as gone for good. Where it answers all the same, this incarnation of it does not come back."""
+        self.stores.give_up(self.node)
+        if self.up and self.stream is not None:
+            self.forgotten = self.client.incarnation
+            self.stream.cancel()
 
     def job_begins(self, run: str, job: str) -> None:
         if self.up:

@@ -33,6 +33,7 @@ class KeptOutstanding:
     wakes: list[float]
     copies: list[cmd.CopyReplica] = field(default_factory=list)
     assemblies: list[cmd.AssembleStripes] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
 
 
 class Outstanding:
@@ -45,6 +46,8 @@ class Outstanding:
         self.grants: dict[str, cmd.GrantSpace] = {}
         self.kills: dict[str, cmd.KillAttempt] = {}
         self.wakes: set[float] = set()
+        # The nodes that are gone for good, as long as none of their name has come.
+        self.gone: dict[str, None] = {}
         self.epoch = 0
 
     def kept(self) -> KeptOutstanding:
@@ -61,6 +64,7 @@ class Outstanding:
             sorted(self.wakes),
             [command for command in transfers if isinstance(command, cmd.CopyReplica)],
             [command for command in transfers if isinstance(command, cmd.AssembleStripes)],
+            list(self.gone),
         )
 
     def twin(self) -> Outstanding:
@@ -75,7 +79,7 @@ class Outstanding:
         transfers = (kept.fetches, kept.copies, kept.assemblies, kept.uploads)
         for commands in (*transfers, kept.cancels, kept.erases, kept.attempts, kept.grants, kept.kills):
             self.gave(commands)
-        self.epoch, self.wakes = kept.epoch, set(kept.wakes)
+        self.epoch, self.wakes, self.gone = kept.epoch, set(kept.wakes), dict.fromkeys(kept.gone)
 
     def saw(self, events: Sequence[ev.Event]) -> None:
         for event in events:
@@ -105,11 +109,13 @@ class Outstanding:
     def reported(self, event: ev.NodeReported) -> None:
         """The Machine has to ask again, under a new id, for a transfer that the node does not list."""
         known = set(event.transfers)
+        self.gone.pop(event.node, None)
         for transfer in [t.transfer for t in self.transfers.values() if t.node == event.node and t.transfer not in known]:
             self.end_transfer(transfer)
 
-    def gone(self, event: ev.NodeGone) -> None:
+    def node_gone(self, event: ev.NodeGone) -> None:
         """Nothing is asked of the node any more. Its attempts are still to be ended, and who ended them says so."""
+        self.gone[event.node] = None
         for transfer in [t.transfer for t in self.transfers.values() if t.node == event.node]:
             self.end_transfer(transfer)
         self.cancels = {key: command for key, command in self.cancels.items() if command.node != event.node}
@@ -129,7 +135,7 @@ SEEN: dict[type, Any] = {
     ev.RunSubmitted: lambda self, event: self.workflows.__setitem__(event.run, event.workflow),
     ev.RunResumed: Outstanding.resumed,
     ev.NodeReported: Outstanding.reported,
-    ev.NodeGone: Outstanding.gone,
+    ev.NodeGone: Outstanding.node_gone,
     ev.TransferDone: lambda self, event: self.end_transfer(event.transfer),
     ev.TransferFailed: lambda self, event: self.end_transfer(event.transfer),
     ev.TransferCancelled: lambda self, event: self.end_transfer(event.transfer),

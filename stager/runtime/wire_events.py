@@ -59,6 +59,7 @@ def node_reported(node: str, about: said.NodeAbout, state: said.NodeState) -> ev
         can_link=about.can_link,
         replicas=replicas_seen(state.replicas),
         transfers=tuple(entry.transfer_id for entry in state.transfers if entry.state in UNENDED),
+        store_id=about.store_id,
     )
 
 

@@ -29,7 +29,10 @@ from stager.scheduler.states import CopyState, JobState
 def node_lost(state: State, event: ev.NodeLost) -> None:
     if event.node not in state.nodes:
         return
-    state.nodes[event.node].reachable, state.capacities_bytes = False, None
+    node = state.nodes[event.node]
+    if node.reachable and not node.draining:
+        node.since = state.now
+    node.reachable, state.capacities_bytes = False, None
     for transfer in [t for t in state.transfers.values() if t.node == event.node and t.is_fetch]:
         # Nobody knows when it will come: who waited to copy it from there looks elsewhere.
         tell_other_nodes(state, state.files[transfer.file])
@@ -45,6 +48,8 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
     node = state.enter_node(event.node)
     if event.store_id and node.store_id and event.store_id != node.store_id:
         lose_all(state, node)
+    if node.gone or not (node.reachable or node.draining):
+        node.since = state.now
     node.store_id, node.gone = event.store_id or node.store_id, ""
     if not node.draining:
         open_again(state, node)
@@ -100,7 +105,7 @@ def node_gone(state: State, event: ev.NodeGone) -> None:
         state.stale += 1
         return
     lose_all(state, node)
-    node.gone, node.store_id, node.draining = event.why or "it is gone", "", False
+    node.gone, node.store_id, node.draining, node.since = event.why or "it is gone", "", False, state.now
     state.closed[node.id] = None
 
 
@@ -143,6 +148,8 @@ def node_draining(state: State, event: ev.NodeDraining) -> None:
     if node is None or node.gone:
         state.stale += 1
         return
+    if node.draining is not event.draining:
+        node.since = state.now
     node.draining, node.dirty, state.capacities_bytes = event.draining, True, None
     if not event.draining:
         node.leaving.clear()

@@ -47,6 +47,7 @@ class NodeEntry:
 
     `back_at`: when it, or the scheduler, had last come back. `gone`: why it will not come back. `draining`: it is to leave, and takes
     nothing more; `leaving` are the files that it may have to give away before. `left`: what was under way there when it went.
+    `since`: when it came, was lost, began to drain or was given up, whichever was last.
 
     `cores`: of its hosts that are open, and what attempts have of those; where nobody has ever reported a host, those of the limits.
     """
@@ -88,6 +89,7 @@ class NodeEntry:
     draining: bool = False
     leaving: list[tuple[int, str]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    since: float = 0.0
 
     @property
     def is_open(self) -> bool:

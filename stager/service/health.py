@@ -9,6 +9,7 @@ from stager import __version__, wire
 from stager.service.inquiry import Inquiry
 from stager.service.known_runs import KnownRuns
 from stager.service.lifetime import Lifetime
+from stager.service.node_states import with_states
 from stager.service.node_view import NodeWatch
 
 
@@ -21,7 +22,8 @@ class Health:
 
     async def now(self) -> wire.Health:
         state = self.runs.state
-        active, stale = await self.inquiry.ask(lambda: (list(state.active), state.stale))
+        views = await self.node_view.nodes()
+        active, stale, nodes = await self.inquiry.ask(lambda: (list(state.active), state.stale, with_states(state, views)))
         return wire.Health(
             api=wire.API_VERSION,
             version=__version__,
@@ -31,6 +33,6 @@ class Health:
             epoch=self.epoch,
             started_at=self.lifetime.started_at,
             active_runs=active,
-            nodes=await self.node_view.nodes(),
+            nodes=nodes,
             stale={"events": stale},
         )

@@ -22,6 +22,7 @@ from stager.runtime.attempt_nodes import AttemptNodes
 from stager.runtime.live_world import LiveWorld
 from stager.runtime.node_link import NodeLink, NodeSource
 from stager.runtime.peering import Peering
+from stager.runtime.store_owners import StoreOwners
 from stager.service.continuation import Continuation
 from stager.service.machine_side import MachineSide
 from stager.service.node_view import NodeWatch
@@ -77,7 +78,7 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     outstanding = past.outstanding
     process, objects = embedded(settings, state_dir, past.epoch, has_peers=bool(beside))
     links: dict[str, NodeLink] = {}
-    peering = Peering()
+    peering, stores = Peering(), StoreOwners({node.id: node.store_id for node in machine.runs.state.nodes.values()})
     port = AttemptNodes(outstanding, links)
     worker = Worker(state_dir.root, port, binary=process.settings.program, inherited={}, epoch=past.epoch)
     kept_sandboxes = KeptSandboxes(state_dir.root, settings.keep_failed_bytes)
@@ -95,7 +96,7 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     for source, refused in refusals:
         if source.node_id in links:
             raise InvalidInput(f"two I/O nodes are named {source.node_id!r}; name each differently", subject=source.node_id)
-        links[source.node_id] = NodeLink(source, inbox.put, outstanding, machine.book, world.fatal, refused, clock, peering)
+        links[source.node_id] = NodeLink(source, inbox.put, outstanding, machine.book, world.fatal, refused, clock, peering, stores)
     view = NodeWatch(links, process.node_id, local, outstanding)
     return NodeSide(process, objects, links, view, executors, continuation, kept_sandboxes, world)
 

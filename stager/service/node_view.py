@@ -33,6 +33,10 @@ class NodeWatch:
     def any_reachable(self) -> bool:
         return any(link.up for link in self.links.values())
 
+    def answers(self, node: str) -> bool:
+        link = self.links.get(node)
+        return link is not None and link.up
+
     async def tried(self) -> None:
         """Each node was met, or cannot be now. Not for longer than the deadline."""
         with contextlib.suppress(TimeoutError):
@@ -82,7 +86,9 @@ async def node_now(link: NodeLink, *, embedded: bool) -> wire.NodeView:
             async with asyncio.timeout(DEADLINE_S):
                 link.about = await link.client.node()
     problem = link.problem.message if link.problem is not None and not link.up else ""
-    view = wire.NodeView(node=link.node, connected=link.up, embedded=embedded, excluded=link.excluded, problem=problem)
+    view = wire.NodeView(
+        node=link.node, connected=link.up, embedded=embedded, excluded=link.excluded, problem=problem, address=link.address
+    )
     about = link.about
     if about is None:
         return view
@@ -94,5 +100,6 @@ async def node_now(link: NodeLink, *, embedded: bool) -> wire.NodeView:
             "used_bytes": about.used_bytes,
             "reserved_bytes": about.reserved_bytes,
             "can_link": about.can_link,
+            "store_id": about.store_id,
         }
     )

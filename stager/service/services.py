@@ -16,6 +16,7 @@ from stager.service.job_logs import JobLogs
 from stager.service.journal_queries import JournalQueries
 from stager.service.machine_side import MachineSide
 from stager.service.node_side import NodeSide
+from stager.service.nodes import NodeService
 from stager.service.queries import JobQueries, RunQueries
 from stager.service.rates import Rates
 from stager.service.run_lists import RunLists
@@ -29,7 +30,7 @@ from stager.tasks import Tasks
 
 @dataclass(frozen=True, slots=True)
 class RunServices:
-    """The services of both APIs that are about runs."""
+    """The services of both APIs: about runs, and about the nodes that they share."""
 
     commands: RunCommands
     lists: RunLists
@@ -40,6 +41,7 @@ class RunServices:
     logs: JobLogs
     journal: JournalQueries
     engines: EngineService
+    nodes: NodeService
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ def run_services(machine: MachineSide, node: NodeSide, state_dir: StateDir, run_
         JobLogs(inquiry, runs, state_dir.logs),
         JournalQueries(inquiry, runs, stores.journal.read_beside),
         EngineService(inquiry, pulse, lifetime, commits, calls, staged_calls, run_service, machine.inbox.put),
+        NodeService(inquiry, commits, runs, node.view, machine.inbox.put),
     )
 
 

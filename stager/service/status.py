@@ -11,6 +11,7 @@ from stager.adapters.run_records import RunRecords
 from stager.scheduler.states import RunState
 from stager.service.inquiry import Inquiry
 from stager.service.known_runs import KnownRuns
+from stager.service.node_states import with_states
 from stager.service.node_view import NodeWatch
 from stager.service.rates import Rates, Totals, under_way
 from stager.service.views import problems_of, run_info, run_status, run_sums, transfers_of
@@ -51,7 +52,8 @@ class StatusQueries:
             sums = run_sums(state, entry) if entry.state is RunState.FINISHED else self.totals.of(run, lambda: run_sums(state, entry))
             now = self.clock()
             problems, waiting = problems_of(state, entry, troubles), waiting_of(state, entry, now, moving)
-            return run_status(state, entry, run_info(record, entry, now), sums, moved, telemetry, problems, nodes, waiting)
+            seen = with_states(state, nodes)
+            return run_status(state, entry, run_info(record, entry, now), sums, moved, telemetry, problems, seen, waiting)
 
         return await self.inquiry.ask(read)
 

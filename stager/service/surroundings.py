@@ -54,10 +54,15 @@ class Surroundings:
     def is_a_tenants(self, run: str) -> bool:
         return bool(self.tenant_of(run))
 
-    async def reachable(self, node: str) -> None:
-        """One that this scheduler has no link to may be there after its next start, and is waited for as one that is away."""
+    async def reachable(self, node: str) -> bool:
+        """One that this scheduler has no link to may be there after its next start, and is waited for as one that is away. False: it is
+        gone for good.
+        """
         while (link := self.links.get(node)) is None or not link.up:
+            if node in self.outstanding.gone:
+                return False
             await self.pulse.happening(self.pulse.changed)
+        return True
 
     async def owed_bytes(self) -> int:
         return await self.promises.owed_bytes()

@@ -6,7 +6,19 @@ Bodies that hold whole workflows are msgspec values (100,000 jobs in well under 
 
 from __future__ import annotations
 
-from stager.wire.admin import GcReport, GcRequest, Health, NodeView, Resumed, RunNeeds, SubmitResponse
+from stager.wire.admin import (
+    GcReport,
+    GcRequest,
+    Health,
+    NodeDrain,
+    NodeForget,
+    NodeLoss,
+    NodeView,
+    NodeViews,
+    Resumed,
+    RunNeeds,
+    SubmitResponse,
+)
 from stager.wire.body import Body, ErrorBody, ErrorResponse
 from stager.wire.codec import (
     Credentials,
@@ -74,7 +86,11 @@ __all__ = [
     "Losses",
     "Mount",
     "MoveSpan",
+    "NodeDrain",
+    "NodeForget",
+    "NodeLoss",
     "NodeView",
+    "NodeViews",
     "OpenCall",
     "PathSpan",
     "Place",

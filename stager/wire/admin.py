@@ -11,7 +11,10 @@ from stager.wire.body import Body
 class NodeView(Body):
     """`connected` False: it does not answer right now, `problem` says why, and the numbers are the last known. `excluded`: it refused this
     scheduler, which asks nothing more of it until it is started again. `embedded`: the scheduler has started it, with the capacity that the
-    scheduler was given; older schedulers have no other.
+    scheduler was given; older schedulers have no other. `state`: up, away (it does not answer), draining, gone (for good, `why` by whose
+    word), refused (as `excluded`), unknown (never heard of); empty where nobody looked. `since`: when it came into that state. `address`:
+    where the scheduler calls it. `store_id`: which store it has. The `unsafe` ones: what would be lost with it now; None where nobody
+    looked.
     """
 
     node: str
@@ -25,6 +28,47 @@ class NodeView(Body):
     embedded: bool = True
     excluded: bool = False
     problem: str = ""
+    state: str = ""
+    why: str = ""
+    since: float | None = None
+    address: str = ""
+    store_id: str = ""
+    unsafe_files: int | None = None
+    unsafe_bytes: int | None = None
+    unsafe_jobs: int | None = None
+
+
+class NodeViews(Body):
+    nodes: list[NodeView]
+
+
+class NodeDrain(Body):
+    """`undo`: let it take work again."""
+
+    undo: bool = False
+
+
+class NodeForget(Body):
+    """`why`: in words. `force`: also where it answers and something would be lost with it. `dry_run`: only say what would be."""
+
+    why: str = ""
+    force: bool = False
+    dry_run: bool = False
+
+
+class NodeLoss(Body):
+    """What goes with a node. `files`: the first of those that only it holds and that are made again, `files_total` of `size_bytes`.
+    `not_again`: those of them whose job may not run twice. `fetched_bytes`: of inputs that come from their origins again.
+    """
+
+    node: str
+    forgotten: bool
+    files: list[str] = []
+    files_total: int = 0
+    size_bytes: int = 0
+    not_again: list[str] = []
+    fetched_bytes: int = 0
+    jobs_running: int = 0
 
 
 class Health(Body):

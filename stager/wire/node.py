@@ -35,7 +35,7 @@ class ErrorAnswer(NodeMessage, frozen=True, kw_only=True):
 
 
 class NodeAbout(NodeMessage, frozen=True, kw_only=True):
-    """GET /v1/node."""
+    """GET /v1/node. `store_id`: empty of nodes before it was told."""
 
     node_id: str
     incarnation: str
@@ -45,6 +45,7 @@ class NodeAbout(NodeMessage, frozen=True, kw_only=True):
     reserved_bytes: int
     can_link: bool
     draining: bool
+    store_id: str = ""
 
 
 class HeldStripes(NodeMessage, frozen=True, kw_only=True):

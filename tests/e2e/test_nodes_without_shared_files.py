@@ -18,6 +18,7 @@ from stager.runtime.live_world import LiveWorld
 from stager.runtime.node_link import NodeLink
 from stager.runtime.outstanding import Outstanding
 from stager.runtime.peering import Peering
+from stager.runtime.store_owners import StoreOwners
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from tests.testbed.ionode import API_VERSION, IoNode
@@ -152,7 +153,10 @@ def test_a_scheduler_on_a_third_host_tells_nodes_of_one_another_and_has_them_cop
 
         places = [NodePlace(node.node_id, node.address, client.outside(f"{TOKEN}.{node.node_id}")) for node in (first, second)]
         sources = [NodeRemote(place, epoch=2) for place in places]
-        links = [NodeLink(source, put, outstanding, nothing, world.fatal, world.fatal, lambda: 1.0, peering) for source in sources]
+        links = [
+            NodeLink(source, put, outstanding, nothing, world.fatal, world.fatal, lambda: 1.0, peering, StoreOwners({}))
+            for source in sources
+        ]
         world.open(links, nothing)
         async with asyncio.timeout(30):
             while not all(link.up for link in links):

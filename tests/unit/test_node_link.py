@@ -16,6 +16,7 @@ from stager.runtime.live_world import LiveWorld
 from stager.runtime.node_link import NodeLink
 from stager.runtime.outstanding import Outstanding
 from stager.runtime.peering import Peering
+from stager.runtime.store_owners import StoreOwners
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.wire.node import EventPage, NodeAbout, NodeState, TransferAnswer
@@ -31,7 +32,7 @@ class ScriptedNode:
 
     def __init__(self, node_id: str, *at_contact: StagerError | None) -> None:
         self.node_id, self.at_contact = node_id, list(at_contact)
-        self.incarnation, self.contacts = "", 0
+        self.incarnation, self.contacts, self.store_id = "", 0, ""
         self.polled: asyncio.Queue[StagerError] = asyncio.Queue()
         self.deleting: StagerError | None = None
         self.deleted: list[str] = []
@@ -66,7 +67,9 @@ class ScriptedNode:
 
     async def node(self) -> NodeAbout:
         numbers = {"pid": 1, "capacity_bytes": 10, "used_bytes": 0, "reserved_bytes": 0}
-        return NodeAbout(node_id=self.node_id, incarnation=self.incarnation, can_link=True, draining=False, **numbers)
+        return NodeAbout(
+            node_id=self.node_id, incarnation=self.incarnation, can_link=True, draining=False, store_id=self.store_id, **numbers
+        )
 
     async def state(self) -> NodeState:
         return NodeState(incarnation=self.incarnation, next_seq=1, replicas=[], transfers=[])
@@ -91,10 +94,10 @@ class Bed:
         journal: Any = None
         attempts: Any = None
         self.world = LiveWorld(journal, Inbox(lambda: 1.0), outstanding, asyncio.get_running_loop(), lambda events: None)
-        peering = Peering()
+        peering, stores = Peering(), StoreOwners({})
         sources: Sequence[Any] = nodes
         self.links = [
-            NodeLink(node, self.put, outstanding, book, self.world.fatal, self.left_out(node.node_id), lambda: 1.0, peering)
+            NodeLink(node, self.put, outstanding, book, self.world.fatal, self.left_out(node.node_id), lambda: 1.0, peering, stores)
             for node in sources
         ]
         self.world.open(self.links, attempts)
@@ -198,6 +201,28 @@ def test_a_node_that_is_lost_or_is_another_incarnation_is_met_again(problem: Sta
         node.at_contact.append(STORE_LOCKED)
         node.polled.put_nowait(GONE)
         await bed.until(lambda: node.contacts == 4 and bed.links[0].up)
+        await bed.world.close()
+
+    play(main)
+
+
+def test_a_node_with_the_store_of_another_is_refused_until_that_one_is_given_up() -> None:
+    """Also one that is away just now: what it held would count twice."""
+
+    async def main() -> None:
+        first, second = ScriptedNode("io0"), ScriptedNode("io1", GONE)
+        first.store_id = second.store_id = "s"
+        bed = Bed(first, second)
+        link = bed.links[1]
+        await bed.until(lambda: bed.links[0].up and link.problem is not None and link.problem.code == "store_taken")
+        assert link.problem is not None and "io0" in link.problem.message and link.problem.subject == "io1"
+        first.at_contact += [GONE] * 1000
+        first.polled.put_nowait(GONE)
+        await bed.until(lambda: not bed.links[0].up and second.contacts >= 4)
+        assert bed.seen("io1") == [] and not link.excluded and not first.peers and not second.peers
+        bed.put(ev.NodeGone(at=0.0, node="io0", why="its host burnt"))
+        await bed.until(lambda: link.up)
+        assert link.problem is None
         await bed.world.close()
 
     play(main)

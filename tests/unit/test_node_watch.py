@@ -48,6 +48,7 @@ def about(used_bytes: int) -> NodeAbout:
 def link(node: str, client: ScriptedClient | None = None, problem: Fault | None = None, **facts: Any) -> Any:
     """Up, if there is somebody to ask."""
     known = {"node": node, "up": client is not None, "client": client, "problem": problem, "excluded": False, "about": None}
+    known["address"] = f"{node}:1"
     return SimpleNamespace(**known | facts)
 
 

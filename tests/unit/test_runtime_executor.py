@@ -98,7 +98,7 @@ class World:
         self.mount: Any = None
         self.then: Any = None
         self.mounts: list[str] = []
-        self.tenants = False
+        self.tenants = self.is_gone = False
 
     def is_a_tenants(self, run: str) -> bool:
         return self.tenants
@@ -109,7 +109,8 @@ class World:
     def env(self, run: str) -> Mapping[str, str] | None:
         return self.variables
 
-    async def reachable(self, node: str) -> None: ...
+    async def reachable(self, node: str) -> bool:
+        return not self.is_gone
 
     async def owed_bytes(self) -> int:
         return 0
@@ -209,6 +210,17 @@ def test_a_lost_node_says_nothing_about_the_attempt(tmp_path: Path) -> None:
     world, worker = played(tmp_path, [LOST_LINE, LOST_LINE, ok()], play)
     assert [event.outcome for event in world.events] == ["ok"]
     assert worker.asked[:3] == ["run", "adopt", "adopt"]
+
+
+def test_an_attempt_whose_node_is_gone_for_good_ends_as_lost(tmp_path: Path) -> None:
+    """It would have waited for the node for ever."""
+
+    async def play(executor: LocalExecutor) -> None:
+        executor.surroundings.is_gone = True  # type: ignore[attr-defined]
+        executor.start(start())
+
+    world, worker = played(tmp_path, [LOST_LINE], play)
+    assert [event.outcome for event in world.events] == ["lost"] and worker.asked == ["run", "kill", "forget"]
 
 
 def test_outputs_that_are_too_large_wait_for_a_grant(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from stager.service.api.housekeeping import housekeeping_router
+from stager.service.api.housekeeping import housekeeping_router, nodes_router
 from stager.service.api.inspect import inspect_router, parts_router, sandbox_router, timelines_router
 from stager.service.api.runs import runs_router
 from tests.testbed.places import PROJECT
@@ -16,13 +16,14 @@ def served() -> set[tuple[str, str]]:
     nobody: Any = None
     routers = (
         housekeeping_router(nobody, nobody, nobody, nobody),
+        nodes_router(nobody),
         runs_router(nobody, nobody, nobody, nobody, nobody),
         inspect_router(nobody, nobody),
         parts_router(nobody, nobody),
         timelines_router(nobody, nobody, nobody),
         sandbox_router(nobody, nobody),
     )
-    return {(method, path.replace("{run}", "RUN")) for router in routers for method, path, _ in router.calls}
+    return {(method, path.replace("{run}", "RUN").replace("{node}", "NODE")) for router in routers for method, path, _ in router.calls}
 
 
 def documented() -> set[tuple[str, str]]:

@@ -42,6 +42,7 @@ impl Node {
             epoch: self.context.accounting().index.epoch(),
             version: stager_core::VERSION.to_string(),
             store_format: FORMAT,
+            store_id: self.context.store.id(),
             pid: std::process::id(),
             capacity_bytes: space.capacity_bytes,
             used_bytes: space.used_bytes,

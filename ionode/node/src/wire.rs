@@ -28,6 +28,7 @@ pub struct NodeStatus {
     pub epoch: u64,
     pub version: String,
     pub store_format: u32,
+    pub store_id: String,
     pub pid: u32,
     pub capacity_bytes: u64,
     pub used_bytes: u64,

@@ -246,6 +246,25 @@ fn a_store_has_one_node_and_a_format_that_is_understood() {
 }
 
 #[test]
+fn a_store_is_told_by_its_id_and_a_copy_of_it_has_the_same() {
+    let id = |root: &Path| {
+        let node = Host::start(root, 1000);
+        let id = node.ok("GET", "node", Value::Null)["store_id"].as_str().unwrap().to_string();
+        node.kill();
+        id
+    };
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let first = id(one.path());
+    assert_eq!((first.len(), &first), (32, &id(one.path())), "it stays over restarts");
+    assert_ne!(first, id(other.path()));
+    let store = other.path().join("store");
+    std::fs::remove_dir_all(&store).unwrap();
+    let copied = std::process::Command::new("cp").arg("-a").arg(one.path().join("store")).arg(&store).status().unwrap();
+    assert!(copied.success());
+    assert_eq!(id(other.path()), first);
+}
+
+#[test]
 fn what_is_secret_is_the_owners_alone() {
     let root = tempfile::tempdir().unwrap();
     let node = Host::start(root.path(), 1000);

@@ -208,6 +208,11 @@ impl Log {
         Ok((Self { shared, leases, threads, stopping }, recovered))
     }
 
+    /// The store's own random number: made with its first segment, and the same for as long as the store lives.
+    pub fn salt(&self) -> u64 {
+        self.shared.salt
+    }
+
     /// All in one frame; each operation is done or not by its own condition. Returns when they are acknowledged as `Options::sync` says.
     pub async fn write(&self, ops: Vec<Op>) -> Result<Vec<Done>, ApiError> {
         self.submit(ops, false, Vec::new())?.await.map_err(|_| writer::gone())?

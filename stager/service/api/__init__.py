@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 
 from stager.service.api.activity import Activity
 from stager.service.api.engines import engines_router
-from stager.service.api.housekeeping import housekeeping_router
+from stager.service.api.housekeeping import housekeeping_router, nodes_router
 from stager.service.api.inspect import inspect_router, parts_router, sandbox_router, timelines_router
 from stager.service.api.runs import runs_router
 from stager.service.lifetime import Lifetime
@@ -21,6 +21,7 @@ def make_api(services: Services, lifetime: Lifetime, activity: Activity) -> Star
     runs, owner = services.runs, services.owner
     routers = (
         housekeeping_router(owner.health, owner.garbage, owner.ending, owner.giving_way),
+        nodes_router(runs.nodes),
         runs_router(runs.commands, runs.lists, runs.queries, runs.following, lifetime),
         inspect_router(runs.queries, runs.status),
         parts_router(runs.queries, runs.jobs),

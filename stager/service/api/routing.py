@@ -41,6 +41,10 @@ class Asked:
     def run(self) -> str:
         return str(self.request.path_params["run"])
 
+    @property
+    def node(self) -> str:
+        return str(self.request.path_params["node"])
+
     def text(self, name: str) -> str | None:
         return self.request.query_params.get(name)
 

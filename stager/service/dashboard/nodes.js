@@ -34,11 +34,13 @@ function card(node) {
   return {
     element,
     update(now) {
-      setBadge(state, now.connected ? "connected" : "away");
+      setBadge(state, now.state === "up" || !now.state ? (now.connected ? "connected" : "away") : now.state);
       const held = now.occupancy;
       show(figures, held !== null);
+      if (now.state === "gone") return say(about, `Forgotten: ${now.why}`);
       if (held === null) return say(about, now.problem || "The scheduler has not met it yet.");
-      say(about, `${size(held.capacity_bytes)} in all, ${percent(1 - held.free_bytes / Math.max(1, held.capacity_bytes))} taken`);
+      const taken = `${size(held.capacity_bytes)} in all, ${percent(1 - held.free_bytes / Math.max(1, held.capacity_bytes))} taken`;
+      say(about, now.state === "draining" ? `${taken}; would be lost with it now: ${now.unsafe_files} files (${size(now.unsafe_bytes)}), ${now.unsafe_jobs} running jobs` : taken);
       let left = 0;
       for (const [part] of PARTS) {
         const share = held[`${part}_bytes`] / Math.max(1, held.capacity_bytes);

@@ -118,5 +118,5 @@ def shared_routers(reached: Reached) -> Iterator[APIRouter]:
     """Of what all tenants share."""
     machine, node, stores = reached.machine, reached.node, reached.machine.stores
     occupancy = NodeOccupancy(machine.inquiry, machine.runs, machine.totals)
-    yield places_router(occupancy, node.view, MeasuredProfiles(machine.inquiry, stores.profiles, stores.records, reached.profiles))
+    yield places_router(occupancy, reached.runs.nodes, MeasuredProfiles(machine.inquiry, stores.profiles, stores.records, reached.profiles))
     yield storage_router(node.objects)

@@ -10,28 +10,42 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
-from stager import rest
+from stager import rest, wire
 from stager.adapters.profiles_store import ProfilesStore, read_samples
 from stager.adapters.run_records import RunRecords
 from stager.model.profiling import Sample, profile_of
+from stager.model.tenants import Scope
 from stager.service.inquiry import Inquiry
-from stager.service.node_view import NodeWatch
+from stager.service.nodes import NodeService
 from stager.service.occupancy import NodeOccupancy
 from stager.service.profiles import profile_to_dict
-from stager.service.rest.callers import Reader
+from stager.service.rest.callers import Administrator, Reader
 from stager.service.rest.pages import TAGGED, tagged
 
+# For administrators: where a node is, and which store it has.
+OF_ADMINISTRATORS = {"address", "store_id"}
 
-def places_router(occupancy: NodeOccupancy, node_view: NodeWatch, measured: MeasuredProfiles) -> APIRouter:
+
+def places_router(occupancy: NodeOccupancy, node_service: NodeService, measured: MeasuredProfiles) -> APIRouter:
     router = APIRouter(tags=["places"])
 
     @router.get("/nodes", response_model=rest.NodeList, responses=TAGGED)
     async def nodes(request: Request, caller: Reader) -> Response:
-        """The I/O nodes, how full they are and what of it could go."""
+        """The I/O nodes: their states, what would be lost with each, how full they are and what of it could go."""
         held = await occupancy.now()
-        seen = await node_view.nodes()
-        found = [rest.Node(**node.model_dump(exclude={"pid"}), occupancy=held.get(node.node)) for node in seen]
+        hidden = {"pid"} if caller.scope is Scope.ADMIN else {"pid", *OF_ADMINISTRATORS}
+        found = [rest.Node(**node.model_dump(exclude=hidden), occupancy=held.get(node.node)) for node in await node_service.listed()]
         return tagged(request, rest.NodeList(nodes=found))
+
+    @router.post("/nodes/{node}/drain")
+    async def drain_node(node: str, body: wire.NodeDrain, caller: Administrator) -> wire.NodeView:
+        """It takes nothing more, and gives away what only it holds: it can go when nothing is unsafe there. `undo` takes that back."""
+        return await node_service.drain(node, body)
+
+    @router.post("/nodes/{node}/forget")
+    async def forget_node(node: str, body: wire.NodeForget, caller: Administrator) -> wire.NodeLoss:
+        """It is gone for good, and what only it held is made or fetched again. 409 `node_unsafe`: it answers, and not all is safe."""
+        return await node_service.forget(node, body, caller.tenant)
 
     @router.get("/profiles", response_model=rest.ProfileList, responses=TAGGED)
     async def profiles(request: Request, caller: Reader) -> Response:

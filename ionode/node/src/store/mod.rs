@@ -27,6 +27,7 @@ use durability::Durability;
 
 pub const FORMAT: u32 = 2;
 const NAME_BYTES_MAX: usize = 230;
+const ID_CONTEXT: &str = "stager-ionode 2026-11-26 identity of a store";
 
 /// How the log is kept under a durability.
 pub fn log_options(durability: Durability) -> Options {
@@ -65,6 +66,11 @@ impl Store {
     }
     pub fn token(&self) -> &str {
         &self.token
+    }
+    /// Which store this is: it stays so over restarts, another directory has another, and a copy of this one has the same. Derived, since
+    /// who knows the salt can write a value that looks like a frame.
+    pub fn id(&self) -> String {
+        blake3::Hash::from(blake3::derive_key(ID_CONTEXT, &self.log.salt().to_le_bytes())).to_hex()[..32].to_string()
     }
     pub fn data_path(&self, key: &ReplicaKey) -> PathBuf {
         data_path(&self.root, key)
