@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 client for control calls: keep-alive connections over a Unix socket or loopback, parsed by httptools.
+"""A small HTTP/1.1 client for control calls: keep-alive connections over a Unix socket, loopback or TLS, parsed by httptools.
 
 May know: asyncio and httptools. One rule: a call costs a fraction of a millisecond, since every job makes several.
 Payload bytes never come this way.
@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 import httptools
 
@@ -30,11 +31,21 @@ Header = tuple[str, str]
 
 
 class Lost(ConnectionError):
-    """The connection broke; `began` is True once a part of the answer had come."""
+    """The connection broke; `began` is True once a part of the answer had come. `for_somebody`: trying again alone does not help."""
+
+    for_somebody = False
 
     def __init__(self, message: str, *, began: bool = False) -> None:
         super().__init__(message)
         self.began = began
+
+
+class Secure(Protocol):
+    """Connects by TLS, and says what breaks such a connection. Raises Lost."""
+
+    async def connected(self, address: tuple[str, int], node: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]: ...
+
+    def lost(self, problem: OSError, *, began: bool = False) -> Lost: ...
 
 
 class Misread(ValueError):
@@ -98,8 +109,8 @@ class Answer:
 class Connection:
     """One call at a time."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secure: Secure | None = None) -> None:
+        self.reader, self.writer, self.secure = reader, writer, secure
         self.stays = False
 
     async def exchange(self, method: str, target: str, headers: Iterable[Header], body: bytes) -> tuple[int, bytes]:
@@ -120,6 +131,8 @@ class Connection:
         except (OSError, Misread) as problem:
             if isinstance(problem, Lost):
                 raise
+            if self.secure is not None and isinstance(problem, OSError):
+                raise self.secure.lost(problem, began=began) from problem
             raise Lost(str(problem), began=began) from problem
         self.stays = answer.stays
         return answer.status, b"".join(answer.parts)
@@ -141,10 +154,10 @@ def head_of(method: str, target: str, headers: Iterable[Header], length: int) ->
 
 
 class Pool:
-    """Connections to one address: a socket path, or (host, port)."""
+    """Connections to one address: a socket path, or (host, port). `secure`: by TLS, to the node of that name."""
 
-    def __init__(self, address: Path | tuple[str, int]) -> None:
-        self.address = address
+    def __init__(self, address: Path | tuple[str, int], secure: tuple[Secure, str] | None = None) -> None:
+        self.address, self.secure = address, secure
         self.idle: list[Connection] = []
         self.closed = False
 
@@ -179,9 +192,16 @@ class Pool:
         try:
             if isinstance(self.address, Path):
                 return Connection(*await connect_unix(self.address))
-            reader, writer = await asyncio.open_connection(*self.address)
+            if self.secure is not None:
+                secure, node = self.secure
+                reader, writer = await secure.connected(self.address, node)
+            else:
+                secure = None
+                reader, writer = await asyncio.open_connection(*self.address)
             watch(writer)
-            return Connection(reader, writer)
+            return Connection(reader, writer, secure)
+        except Lost:
+            raise
         except OSError as problem:
             raise Lost(f"cannot connect to {self.address}: {problem}") from problem
 

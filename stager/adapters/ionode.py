@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from stager.adapters.http_pool import Header, Lost, Pool
+from stager.adapters.http_pool import Header, Lost, Pool, Secure
 from stager.model.errors import StagerError, Transient, error_from
 from stager.wire import node as said
 
@@ -32,28 +32,38 @@ Body = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class PeerAddress:
-    """Where other nodes reach a node, and what they show to be let in. `incarnation`: after a restart they are told again."""
+    """Where other nodes reach a node, and what they show to be let in: by TLS nothing. `incarnation`: after a restart they are told
+    again.
+    """
 
     address: str
     token: str = field(repr=False)
     incarnation: str
 
     def body(self) -> Body:
-        return {"address": self.address, "token": self.token}
+        return {"address": self.address} | ({"token": self.token} if self.token else {})
 
 
 class NodeCaller:
     """How a call is made. One incarnation is talked to at a time; whoever makes contact says which."""
 
-    def __init__(self, address: Path | tuple[str, int], token: str, *, epoch: int, incarnation: str = "") -> None:
-        self.pool = Pool(address)
+    def __init__(
+        self,
+        address: Path | tuple[str, int],
+        token: str,
+        *,
+        epoch: int,
+        incarnation: str = "",
+        secure: tuple[Secure, str] | None = None,
+    ) -> None:
+        self.pool = Pool(address, secure)
         self.token, self.epoch, self.incarnation = token, epoch, incarnation
 
     def meet(self, address: Path | tuple[str, int], token: str, incarnation: str) -> None:
         """From now on talk to this incarnation."""
         if (address, token, incarnation) != (self.pool.address, self.token, self.incarnation):
             self.pool.close()
-            self.pool = Pool(address)
+            self.pool = Pool(address, self.pool.secure)
             self.token, self.incarnation = token, incarnation
 
     def close(self) -> None:
@@ -72,11 +82,12 @@ class NodeCaller:
         """Raises StagerError with the node's class and code; `connection_lost` if it cannot be asked."""
         headers: list[Header] = [
             ("Host", "stager-ionode"),
-            ("Authorization", f"Bearer {self.token}"),
             ("X-Stager-Api", str(API_VERSION)),
             ("X-Stager-Epoch", str(self.epoch)),
             ("Content-Type", "application/json"),
         ]
+        if self.token:
+            headers.append(("Authorization", f"Bearer {self.token}"))
         if self.incarnation:
             headers.append(("X-Stager-Incarnation", self.incarnation))
         if command_id:

@@ -13,19 +13,24 @@ from pathlib import Path
 from stager.model.errors import InvalidInput, Refused
 
 EMBEDDED_NODE = "node0"
-HOW = "write ID=HOST:PORT@TOKEN_FILE, as in node1=127.0.0.1:7411@/srv/node1/token"
+HOW = "write ID=HOST:PORT, or for a node of this machine without TLS ID=HOST:PORT@TOKEN_FILE, as in node1=127.0.0.1:7411@/srv/node1/token"
+HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """`address`: HOST:PORT."""
+    """`address`: HOST:PORT. `token_file` None: it is spoken to by TLS, on whatever host it is."""
 
     node_id: str
     address: str
-    token_file: Path
+    token_file: Path | None
 
     def __str__(self) -> str:
-        return f"{self.node_id}={self.address}@{self.token_file}"
+        return f"{self.node_id}={self.address}" + (f"@{self.token_file}" if self.token_file is not None else "")
+
+    @property
+    def by_tls(self) -> bool:
+        return self.token_file is None
 
     @property
     def host_and_port(self) -> tuple[str, int]:
@@ -33,12 +38,17 @@ class NodePlace:
         return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def node_places(named: dict[str, tuple[str, Path]]) -> tuple[NodePlace, ...]:
-    """From address and token file by id. Raises InvalidInput that names the node, Refused for an address that is not this machine's."""
-    return tuple(node_place(node_id, address, token_file) for node_id, (address, token_file) in sorted(named.items()))
+def node_places(named: dict[str, tuple[str, Path | None]]) -> tuple[NodePlace, ...]:
+    """From address and token file by id. Raises InvalidInput that names the node, Refused for plain text to another machine."""
+    found = tuple(node_place(node_id, address, token_file) for node_id, (address, token_file) in sorted(named.items()))
+    if len({place.by_tls for place in found}) > 1:
+        plain = ", ".join(place.node_id for place in found if not place.by_tls)
+        text = f"nodes that speak TLS and nodes that do not ({plain}) cannot copy from one another"
+        raise Refused(f"{text}; serve all with --tls-dir, and name them without @TOKEN_FILE", code="not_encrypted", subject="nodes")
+    return found
 
 
-def node_place(node_id: str, address: str, token_file: Path) -> NodePlace:
+def node_place(node_id: str, address: str, token_file: Path | None) -> NodePlace:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,128}", node_id):
         raise InvalidInput(f"{node_id!r} is no name of an I/O node; {HOW}", subject="nodes")
     if node_id == EMBEDDED_NODE:
@@ -46,14 +56,26 @@ def node_place(node_id: str, address: str, token_file: Path) -> NodePlace:
         raise InvalidInput(f"{text}; start the other with another --node-id", subject="nodes")
     place = NodePlace(node_id, address, token_file)
     port = address.rpartition(":")[2]
-    if not port.isdecimal() or not 0 < int(port) <= 65_535 or not token_file.is_absolute():
-        raise InvalidInput(f"{address}@{token_file} says not where the node {node_id} is; {HOW}", subject="nodes")
+    if not port.isdecimal() or not 0 < int(port) <= 65_535 or (token_file is not None and not token_file.is_absolute()):
+        raise InvalidInput(f"{str(place).partition('=')[2]!r} says not where the node {node_id} is; {HOW}", subject="nodes")
     host = place.host_and_port[0]
+    if token_file is None:
+        if not is_ip(host) and not HOST_NAME.fullmatch(host):
+            raise InvalidInput(f"{host!r} is no host; {HOW}", subject="nodes")
+        return place
     try:
         is_here = ip_address(host).is_loopback
     except ValueError:
         raise InvalidInput(f"{host!r} is no IP address; {HOW}", subject="nodes") from None
     if not is_here:
-        text = f"the node {node_id} is on another machine ({host}): jobs run on this one, and calls to it would not be encrypted"
-        raise Refused(f"{text}; name nodes of this machine by a loopback address", code="not_loopback", subject="nodes")
+        text = f"the node {node_id} is on another machine ({host}), and calls with its token would not be encrypted"
+        raise Refused(f"{text}; serve it with --tls-dir, and leave @TOKEN_FILE out", code="not_loopback", subject="nodes")
     return place
+
+
+def is_ip(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

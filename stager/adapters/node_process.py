@@ -63,10 +63,13 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where other nodes are to reach it. `address`: HOST:PORT with an IP address; with port 0, any that is free."""
+    """Where other nodes are to reach it. `address`: HOST:PORT with an IP address; with port 0, any that is free. `tls_dir`: by TLS,
+    with the certificate in it.
+    """
 
     address: str
     trust_network: bool = False
+    tls_dir: Path | None = None
 
     def fits(self, found: str) -> bool:
         """Whether a node that has this address is reached as wanted."""
@@ -74,7 +77,7 @@ class Listen:
         return found == self.address or (port == "0" and found.rpartition(":")[0] == host)
 
     def words(self) -> list[str]:
-        return ["--tcp", self.address]
+        return ["--tcp", self.address, *(["--tls-dir", str(self.tls_dir)] if self.tls_dir is not None else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,10 @@ class NodeProcess:
         return self.settings.node_id
 
     def peer_address(self) -> PeerAddress | None:
-        return PeerAddress(self.tcp_address, self.client.token, self.client.incarnation) if self.tcp_address else None
+        if not self.tcp_address:
+            return None
+        by_tls = self.settings.listen is not None and self.settings.listen.tls_dir is not None
+        return PeerAddress(self.tcp_address, "" if by_tls else self.client.token, self.client.incarnation)
 
     async def contact(self) -> IoNode:
         """The client, in contact with a living node of the wanted capacity. Adopts, else ends and starts. Raises Refused or Transient."""
@@ -156,7 +162,18 @@ class NodeProcess:
     def _is_as_wanted(self) -> bool:
         storage, listen = self.settings.storage, self.settings.listen
         stores = storage is None or (self.s3_address != "" and self.s3_share_bytes == storage.share_bytes)
-        return stores and (listen is None or listen.fits(self.tcp_address))
+        return stores and (listen is None or (listen.fits(self.tcp_address) and self._is_started_with(listen.tls_dir)))
+
+    def _is_started_with(self, tls_dir: Path | None) -> bool:
+        words = self._words_of_living()
+        return ("--tls-dir" in words) == (tls_dir is not None) and (tls_dir is None or str(tls_dir) in words)
+
+    def _words_of_living(self) -> list[str]:
+        try:
+            pid = int(msgspec.json.decode((self.settings.store_dir / RENDEZVOUS).read_bytes())["pid"])
+            return [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+        except (OSError, ValueError, KeyError):
+            return []
 
     async def _end_unanswering(self) -> None:
         """Ends a process that holds the store's lock and did not answer: first it is asked, then forced."""

@@ -1,6 +1,7 @@
-"""An I/O node that somebody else started, at an address, with its token in a file.
+"""An I/O node that somebody else started, at an address: by TLS with the certificate of the scheduler, or on this machine with its token.
 
-May know: ionode. One rule: it is used as it is: its capacity is not set, and it is never started and never ended from here.
+May know: ionode, cluster_tls where a node speaks TLS. One rule: it is used as it is: its capacity is not set, and it is never started and
+never ended from here.
 """
 
 from __future__ import annotations
@@ -8,24 +9,34 @@ from __future__ import annotations
 import asyncio
 import http.client
 import logging
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from stager.adapters.http_pool import Lost
 from stager.adapters.ionode import API_VERSION, IoNode, PeerAddress
 from stager.adapters.node_place import NodePlace
-from stager.model.errors import Refused, Transient
+from stager.model.errors import Denied, Refused, Transient
 from stager.wire.node import NodeAbout
+
+if TYPE_CHECKING:
+    from stager.adapters.cluster_tls import ClusterTls
 
 log = logging.getLogger(__name__)
 ASK_TIMEOUT_S = 2.0
+NOT_ACCEPTED_CODE = "peer_refused"
 
 
 class NodeRemote:
     """`client` stays the same object over the node's restarts, so whoever holds it talks to the living one."""
 
-    def __init__(self, place: NodePlace, epoch: int) -> None:
+    def __init__(self, place: NodePlace, epoch: int, tls: ClusterTls | None = None) -> None:
+        assert place.by_tls == (tls is not None), place
         self.place = place
-        self.client = IoNode(place.host_and_port, "", epoch=epoch)
+        self.secure = (tls, place.node_id) if tls is not None else None
+        self.client = IoNode(place.host_and_port, "", epoch=epoch, secure=self.secure)
 
     @property
     def node_id(self) -> str:
@@ -36,11 +47,13 @@ class NodeRemote:
 
     async def contact(self) -> IoNode:
         """The client, in contact with the node that answers. The file is read each time, since a new store has a new token."""
-        token = await asyncio.to_thread(token_of, self.place)
+        token = await asyncio.to_thread(token_of, self.place) if self.secure is None else ""
         # Of its own: nobody may call without an incarnation meanwhile.
-        asking = IoNode(self.client.pool.address, token, epoch=self.client.epoch)
+        asking = IoNode(self.client.pool.address, token, epoch=self.client.epoch, secure=self.secure)
         try:
             about = await asking.node()
+        except Transient as problem:
+            raise not_accepted(self.place, problem) or problem from problem.__cause__
         finally:
             asking.close()
         if about.node_id != self.node_id:
@@ -52,8 +65,17 @@ class NodeRemote:
         return self.client
 
 
+def not_accepted(place: NodePlace, problem: Transient) -> Denied | None:
+    """One certificate is not good. Somebody has to mend that, and then it goes on by itself."""
+    cause = problem.__cause__
+    if not isinstance(cause, Lost) or not cause.for_somebody:
+        return None
+    return Denied(f"the node {place.node_id} at {place.address} is not spoken to: {cause}", code=NOT_ACCEPTED_CODE, subject=place.node_id)
+
+
 def token_of(place: NodePlace) -> str:
     file = place.token_file
+    assert file is not None, place
     try:
         words = file.read_text(errors="replace").split()
     except OSError as problem:
@@ -65,17 +87,35 @@ def token_of(place: NodePlace) -> str:
     return words[0]
 
 
-def capacity_of(place: NodePlace) -> int | None:
+def capacity_of(place: NodePlace, tls_dir: Path) -> int | None:
     """Of the node that answers there now; None: none does. For commands that wait for it."""
-    host, port = place.host_and_port
-    connection = http.client.HTTPConnection(host, port, timeout=ASK_TIMEOUT_S)
+    connection: http.client.HTTPConnection | None = None
     try:
-        headers = {"Authorization": f"Bearer {token_of(place)}", "X-Stager-Api": str(API_VERSION)}
+        headers = {"X-Stager-Api": str(API_VERSION)}
+        if place.by_tls:
+            connection = secured(place, tls_dir)
+        else:
+            connection = http.client.HTTPConnection(*place.host_and_port, timeout=ASK_TIMEOUT_S)
+            headers["Authorization"] = f"Bearer {token_of(place)}"
         connection.request("GET", "/v1/node", headers=headers)
         about = msgspec.json.decode(connection.getresponse().read(), type=NodeAbout)
     except (OSError, http.client.HTTPException, msgspec.DecodeError, Transient) as problem:
         log.info("node %s does not answer, so nothing is planned for it: %s", place.node_id, problem)
         return None
     finally:
-        connection.close()
+        if connection is not None:
+            connection.close()
     return about.capacity_bytes if about.node_id == place.node_id and not about.draining else None
+
+
+def secured(place: NodePlace, tls_dir: Path) -> http.client.HTTPConnection:
+    from stager.adapters.cluster_tls import ClusterTls
+
+    connection = http.client.HTTPConnection(*place.host_and_port, timeout=ASK_TIMEOUT_S)
+    connected = socket.create_connection(place.host_and_port, timeout=ASK_TIMEOUT_S)
+    try:
+        connection.sock = ClusterTls(tls_dir).secured(connected, place.node_id)
+    except BaseException:
+        connected.close()
+        raise
+    return connection

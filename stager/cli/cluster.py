@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from stager.adapters.authority import LEAF_DAYS, SCHEDULER, Authority, Leaf
+from stager.adapters.node_place import EMBEDDED_NODE
 from stager.cli.options import json_option, print_json, settings_of, state_dir_option
 from stager.service.state_dir import StateDir
 
@@ -31,11 +32,12 @@ Example:
 @state_dir_option
 @json_option
 def init(name: str, state_dir: Path | None, as_json: bool) -> None:
-    """Make the authority of a new cluster in the state directory, and the scheduler's certificate."""
+    """Make the authority of a new cluster in the state directory, and the certificates of the scheduler and of its own I/O node."""
     place = place_of(state_dir)
     authority = Authority(place.authority)
     place.make()
     authority.make(name)
+    authority.issue(f"node/{EMBEDDED_NODE}", place.node_tls)
     tell(authority.issue(SCHEDULER, place.tls), as_json)
 
 

@@ -59,7 +59,8 @@ def node_state(node: wire.NodeView) -> str:
     if node.excluded:
         return f" (refuses this scheduler: {node.problem})"
     parts = ["drains"] if node.state == "draining" else []
-    parts += [] if node.connected else ["does not answer"]
+    if not node.connected:
+        parts.append(node.problem or "does not answer")
     return f" ({', '.join(parts)})" if parts else ""
 
 

@@ -21,7 +21,7 @@ from stager.runtime.node_link import NodeSource
 from stager.scheduler import events as ev
 from stager.service.driving import Driving
 from stager.service.lifetime import Lifetime
-from stager.service.live_nodes import limits_of
+from stager.service.live_nodes import has_stores, limits_of, this_host
 from stager.service.machine_side import MachineSide, machine_side
 from stager.service.measuring import Measuring
 from stager.service.node_side import NodeSide, node_side
@@ -90,18 +90,29 @@ def opened(
     run_service = RunService(machine.runs, stores.records, machine.book, machine.inbox.put, tenancy.of_runs)
     summaries = Summaries(machine.runs, stores.records, past.counters)
     summaries.settle()
-    named = [NodeRemote(place, past.epoch) for place in settings.nodes]
-    node = node_side(settings, state_dir, machine, tasks, [*named, *beside])
+    node = node_side(settings, state_dir, machine, tasks, [*remote_nodes(settings, state_dir, past.epoch), *beside])
     heard = (Measuring(stores.profiles, past.machine).saw, run_service.saw, summaries.saw)
     driving = Driving(past.past, node.world, stores.journal, heard, lifetime, machine.pulse)
     services = composed(machine, node, state_dir, run_service, driving.keep_at_end, tasks, is_service=is_service)
     put = machine.inbox.put
     put(ev.SchedulerStarted(at=0.0, cause="start", epoch=past.epoch, version=__version__))
     put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=limits_of(settings)))
+    if has_stores(settings) or past.machine.state.on_hosts:
+        put(this_host(settings))
     node.world.open(node.links.values(), node.executors)
     node.continuation.begin()
     driving.start()
     return Scheduler(state_dir, machine, node, services, tasks)
+
+
+def remote_nodes(settings: Settings, state_dir: StateDir, epoch: int) -> list[NodeRemote]:
+    if not any(place.by_tls for place in settings.nodes):
+        return [NodeRemote(place, epoch) for place in settings.nodes]
+    # Most schedulers name none, and start sooner without this.
+    from stager.adapters.cluster_tls import ClusterTls
+
+    tls = ClusterTls(state_dir.tls)
+    return [NodeRemote(place, epoch, tls if place.by_tls else None) for place in settings.nodes]
 
 
 def read_tenants(path: Path) -> Tenants:

@@ -1,21 +1,27 @@
 """The I/O nodes that a scheduler with these settings has, as plans take them: what each may run, and the room that each has now.
 
 May know: the settings, the adapters. One rule: a node that does not answer is in no plan; jobs run on this machine, so its cores and
-memory are divided among the nodes.
+memory are divided among the nodes that share its files. A node that is spoken to by TLS shares none, and stores only.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from stager.model.topology import Node, OriginLink, Topology, embedded
+from stager.adapters.node_place import EMBEDDED_NODE
+from stager.model.topology import Host, Node, OriginLink, Topology, embedded
 from stager.planning.policy import Limits
+from stager.scheduler import events as ev
 from stager.service.settings import Settings
+from stager.service.state_dir import StateDir
+
+# This machine, where nodes that store only are beside it.
+HERE = "here"
 
 
 def limits_of(settings: Settings) -> Limits:
     """Of one node."""
-    nodes = 1 + len(settings.nodes)
+    nodes = 1 + sum(not place.by_tls for place in settings.nodes)
     memory_bytes = settings.memory_bytes // nodes if settings.memory_bytes is not None else None
     return Limits(cores=max(1, settings.cores // nodes), memory_bytes=memory_bytes)
 
@@ -28,6 +34,21 @@ def topology_here(settings: Settings, links: tuple[OriginLink, ...]) -> Topology
     # Most have none, and start sooner without this.
     from stager.adapters.node_remote import capacity_of
 
-    known = [(place.node_id, capacity_of(place)) for place in settings.nodes]
+    tls_dir = StateDir(settings.state_dir).tls
+    known = [(place.node_id, capacity_of(place, tls_dir)) for place in settings.nodes]
     beside = [Node(node, capacity, limits.cores, limits.memory_bytes) for node, capacity in known if capacity is not None]
+    if has_stores(settings):
+        (own,) = here.nodes
+        here = replace(here, nodes=(replace(own, hosts=(Host(HERE, limits.cores, limits.memory_bytes),)),))
     return replace(here, nodes=(*here.nodes, *beside))
+
+
+def has_stores(settings: Settings) -> bool:
+    """Nodes that have no part of this machine's files, so that no job can run beside them."""
+    return any(place.by_tls for place in settings.nodes)
+
+
+def this_host(settings: Settings) -> ev.HostReported:
+    """What the Machine has to hear where there are such nodes: that jobs run here, beside the embedded node, and nowhere else."""
+    limits = limits_of(settings)
+    return ev.HostReported(at=0.0, cause="start", host=HERE, node=EMBEDDED_NODE, cores=limits.cores, memory_bytes=limits.memory_bytes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +37,7 @@ from stager.worker import KeptSandboxes, Worker
 log = logging.getLogger(__name__)
 NODE_ID = EMBEDDED_NODE
 # Any free port, for nodes on this machine alone: what goes over it is not encrypted.
-PEERS_LISTEN = "127.0.0.1:0"
+PEERS_LISTEN = Listen("127.0.0.1:0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class NodeSide:
     world: LiveWorld
 
 
-def embedded(settings: Settings, state_dir: StateDir, epoch: int, *, has_peers: bool) -> tuple[NodeProcess, Objects | None]:
-    """`has_peers`: other nodes are to reach it."""
+def embedded(settings: Settings, state_dir: StateDir, epoch: int, listen: Listen | None) -> tuple[NodeProcess, Objects | None]:
+    """`listen`: other nodes are to reach it there."""
     # First: where it is missing, nothing is left behind.
     program = find_ionode(settings.environ)
     wanted = settings.storage
@@ -64,7 +65,6 @@ def embedded(settings: Settings, state_dir: StateDir, epoch: int, *, has_peers: 
         storage = Storage(wanted.listen, wanted.size_bytes, issuer.path, wanted.trust_network)
     scrub = Scrub(settings.scrub_bytes_per_s, settings.scrub_every_s)
     places = (state_dir.node_store, state_dir.node_log)
-    listen = Listen(PEERS_LISTEN) if has_peers else None
     process = NodeProcess(NodeSettings(program, NODE_ID, *places, settings.capacity_bytes, settings.umask, scrub, storage, listen), epoch)
     objects = Objects(issuer, process, wanted.url) if wanted is not None and issuer is not None else None
     return process, objects
@@ -76,7 +76,7 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     """
     past, inbox, clock, pulse = machine.past, machine.inbox, machine.clock, machine.pulse
     outstanding = past.outstanding
-    process, objects = embedded(settings, state_dir, past.epoch, has_peers=bool(beside))
+    process, objects = embedded(settings, state_dir, past.epoch, listen_for(settings, state_dir) if beside else None)
     links: dict[str, NodeLink] = {}
     peering, stores = Peering(), StoreOwners({node.id: node.store_id for node in machine.runs.state.nodes.values()})
     port = AttemptNodes(outstanding, links)
@@ -99,6 +99,34 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
         links[source.node_id] = NodeLink(source, inbox.put, outstanding, machine.book, world.fatal, refused, clock, peering, stores)
     view = NodeWatch(links, process.node_id, local, outstanding)
     return NodeSide(process, objects, links, view, executors, continuation, kept_sandboxes, world)
+
+
+def listen_for(settings: Settings, state_dir: StateDir) -> Listen:
+    """Where the nodes that are named can reach the embedded one: at the address from which this machine reaches them."""
+    far = [place.host_and_port for place in settings.nodes if place.by_tls]
+    if not far:
+        return PEERS_LISTEN
+    tls_dir = state_dir.node_tls
+    if not (tls_dir / "cert.pem").exists():
+        text = f"the embedded node has no certificate in {tls_dir}, so the nodes of other hosts cannot copy from it"
+        raise InvalidInput(
+            f"{text}; `stager cluster certify node/{NODE_ID} --out {tls_dir}` makes it", code="no_certificate", subject="nodes"
+        )
+    addresses = [own for place in far if (own := own_address(*place)) is not None]
+    beyond = [own for own in addresses if not own.startswith("127.") and own != "::1"]
+    own = next(iter([*beyond, *addresses]), "127.0.0.1")
+    return Listen(f"[{own}]:0" if ":" in own else f"{own}:0", tls_dir=tls_dir)
+
+
+def own_address(host: str, port: int) -> str | None:
+    """Nothing is sent for that. None: this machine has no way there now."""
+    try:
+        ((family, kind, _, _, address), *_) = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        with socket.socket(family, kind) as asking:
+            asking.connect(address)
+            return str(asking.getsockname()[0])
+    except OSError:
+        return None
 
 
 def left_out(node: str, problem: StagerError) -> None:

@@ -46,7 +46,7 @@ class Settings:
     """Of one scheduler. `memory_bytes` None: jobs' memory is not watched. `capacity_given` False: it is what is free on the disk
     just now. `scrub_bytes_per_s` 0: the I/O node does not scrub. `tenants_file` None: tenants.toml of the state directory.
     `storage` None: no objects are kept. `keep_failed_bytes` 0: no sandbox of a job that failed is.
-    `nodes`: I/O nodes besides the embedded one, which somebody else started on this machine.
+    `nodes`: I/O nodes besides the embedded one, which somebody else started.
     """
 
     state_dir: Path
@@ -205,19 +205,19 @@ def read_settings(
 
 
 def nodes_of(given: Sequence[str] | None, env: Mapping[str, str], config: Mapping[str, Any]) -> tuple[NodePlace, ...]:
-    """ID=ADDRESS@TOKEN_FILE of each, from the command line or STAGER_NODES, else the table of the configuration file."""
+    """ID=ADDRESS of each, perhaps with @TOKEN_FILE, from the command line or STAGER_NODES, else the table of the configuration file."""
     table = config.get("nodes", {})
     if not isinstance(table, dict):
         example = "node1 = '127.0.0.1:7411@/srv/node1/token'"
         raise InvalidInput(f"nodes is no table; write [nodes] and below it a line for each, as in {example}", subject="nodes")
     words = given or env.get("STAGER_NODES", "").split()
     pairs = [word.partition("=")[::2] for word in words] if words else [(name, str(text)) for name, text in table.items()]
-    named = {}
+    named: dict[str, tuple[str, Path | None]] = {}
     for node_id, text in pairs:
-        address, _, token_file = text.partition("@")
+        address, at, token_file = text.partition("@")
         if node_id in named:
             raise InvalidInput(f"two I/O nodes are named {node_id!r}; name each differently", subject="nodes")
-        named[node_id] = (address, path_of(token_file, env) or Path())
+        named[node_id] = (address, (path_of(token_file, env) or Path()) if at else None)
     return node_places(named)
 
 

@@ -77,6 +77,11 @@ class StateDir:
         return self.root / "tls"
 
     @property
+    def node_tls(self) -> Path:
+        """The embedded node's certificate, which it needs where it has peers by TLS."""
+        return self.root / "node-tls"
+
+    @property
     def logs(self) -> Path:
         """`logs/RUN/JOB.NUMBER.out` and `.err`, written by the worker."""
         return self.root / "logs"

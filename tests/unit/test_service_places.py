@@ -11,7 +11,7 @@ import pytest
 from stager.adapters.node_place import NodePlace
 from stager.model.errors import Denied, InvalidInput, Refused
 from stager.planning.policy import Limits
-from stager.service.live_nodes import limits_of
+from stager.service.live_nodes import has_stores, limits_of, this_host
 from stager.service.settings import read_settings
 from stager.service.state_dir import LockHeld, StateDir, file_system_of
 
@@ -106,7 +106,10 @@ def test_nodes_are_named_on_the_command_line_or_by_a_variable_or_in_the_file(tmp
         ("node0=127.0.0.1:1@/t", "starts itself"),
         ("n/1=127.0.0.1:1@/t", "no name of an I/O node"),
         (f"{NODE} {NODE}", "two I/O nodes are named 'n1'"),
-        ("n1=10.0.0.1:1@/t", "on another machine"),
+        ("n1=10.0.0.1:1@/t", "on another machine .* leave @TOKEN_FILE out"),
+        ("n1=10.0.0.1:1@", "says not where"),
+        ("n1=a_b:1", "no host"),
+        ("n1=10.0.0.1:1 n2=127.0.0.1:1@/t", r"do not \(n2\)"),
     ],
 )
 def test_a_node_that_cannot_be_used_is_refused_by_name(text: str, said: str) -> None:
@@ -119,6 +122,14 @@ def test_cores_and_memory_are_divided_among_the_nodes_since_all_jobs_run_here() 
     assert limits_of(both) == Limits(cores=2, memory_bytes=5)
     assert limits_of(read_settings(cores=1, nodes=[NODE], environ={})) == Limits(cores=1)
     assert limits_of(read_settings(cores=5, environ={})) == Limits(cores=5)
+
+
+def test_nodes_of_other_hosts_store_only_and_jobs_have_this_machine_alone() -> None:
+    far = read_settings(cores=5, memory_bytes=10, nodes=["n1=10.0.0.1:7411", "n2=io2.example.org:7411"], environ={})
+    assert [str(place) for place in far.nodes] == ["n1=10.0.0.1:7411", "n2=io2.example.org:7411"]
+    assert limits_of(far) == Limits(cores=5, memory_bytes=10) and has_stores(far)
+    assert (this_host(far).node, this_host(far).cores) == ("node0", 5)
+    assert not has_stores(read_settings(nodes=[NODE], environ={}))
 
 
 def hold(root: str, ready: object, go: object) -> None:
