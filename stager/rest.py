@@ -55,15 +55,20 @@ class Sent(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+COPIES_MAX = 16
+
+
 class Options(Sent):
     """As those of `stager submit`: an origin where intermediates may go when space is short, plans without what was measured, no input
-    read directly, and where the outputs of a Pegasus workflow go.
+    read directly, where the outputs of a Pegasus workflow go, and on how many I/O nodes what jobs make is to be (null: as the service
+    says).
     """
 
     spill: str | None = Field(default=None, max_length=100)
     ignore_profiles: bool = False
     no_direct: bool = False
     output_origin: str | None = Field(default=None, max_length=4000)
+    copies: int | None = Field(default=None, ge=1, le=COPIES_MAX)
 
 
 class WorkflowText(Sent):

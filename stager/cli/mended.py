@@ -108,9 +108,10 @@ def options_of(old: Workflow, path: Path) -> dict[str, Origin]:
 
 
 def planned(settings: Settings, workflow: Workflow, before: Plan) -> Plan:
-    """By the choices that the submit made: where to spill, and whether anything is read directly."""
+    """By the choices that the submit made: where to spill, whether anything is read directly, how many copies."""
     spill = before.spill_origin if workflow.spill_origin is None and before.spill_origin in workflow.origins else None
     direct = any(file.access is Access.DIRECT for file in before.files)
-    plan = plan_as_asked(workflow, settings, load_profiles(settings), SubmitOptions(spill, before.profiles_ignored, not direct))
+    asked = SubmitOptions(spill, before.profiles_ignored, not direct, before.copies)
+    plan = plan_as_asked(workflow, settings, load_profiles(settings), asked)
     check_capacity(plan)
     return plan

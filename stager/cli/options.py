@@ -122,6 +122,11 @@ no_direct_option = click.option(
     is_flag=True,
     help="keep all inputs: have no job read one directly at its origin, also where keeping it does not pay",
 )
+copies_option = click.option(
+    "--copies",
+    type=click.IntRange(1),
+    help="on how many I/O nodes what jobs make is to be until its last reader is done or it is home; default: 1, or STAGER_COPIES",
+)
 spill_option = click.option("--spill", metavar="ORIGIN", help="name of an origin where intermediates may go when space is short")
 output_origin_option = click.option(
     "--output-origin", metavar="URL", help="where the outputs of a Pegasus workflow go, as in file:///data/out or s3://bucket/prefix"

@@ -9,6 +9,7 @@ import click
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.options import (
     capacity_option,
+    copies_option,
     cores_option,
     ignore_profiles_option,
     no_direct_option,
@@ -27,7 +28,7 @@ from stager.planning.make_plan import check_capacity
 from stager.planning.plan_json import to_json
 from stager.planning.policy import Limits
 from stager.service.destinations import already_there, refusal
-from stager.service.prepare import plan_of, policy_of, topology_of
+from stager.service.prepare import copies_of, plan_of, policy_of, topology_of
 from stager.service.profiles import load_profiles
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
@@ -50,6 +51,7 @@ Example:
 @spill_option
 @ignore_profiles_option
 @no_direct_option
+@copies_option
 @state_dir_option
 @click.option("--json", "as_json", is_flag=True, help="print the plan as JSON, the same bytes for the same inputs")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="write the plan's JSON there, for `submit --plan`")
@@ -74,6 +76,7 @@ def command(
     spill: str | None,
     ignore_profiles: bool,
     no_direct: bool,
+    copies: int | None,
     state_dir: Path | None,
     as_json: bool,
     output: Path | None,
@@ -90,7 +93,7 @@ def command(
         )
     settings = settings_of(state_dir, capacity, cores)
     workflow = read_only(settings, file, output_origin)
-    profiles, policy = load_profiles(settings), policy_of(no_direct)
+    profiles, policy = load_profiles(settings), policy_of(no_direct, copies_of(settings, copies) if cluster is None else copies or 1)
     topology = cluster_topology(cluster, workflow) if cluster is not None else topology_of(settings, workflow)
     plan = plan_of(workflow, settings, profiles, spill, ignore_profiles=ignore_profiles, policy=policy, topology=topology)
     if output is not None:

@@ -10,6 +10,7 @@ import click
 from stager.cli.options import (
     Where,
     capacity_option,
+    copies_option,
     cores_option,
     ignore_profiles_option,
     json_option,
@@ -29,6 +30,7 @@ from stager.service.state_dir import StateDir
 Example:
   stager submit workflow.yml
   stager submit pegasus/workflow.yml --output-origin sftp://me@lab/results
+  stager submit workflow.yml --copies 2
   stager submit workflow.yml --plan plan.json --detach
   stager submit workflow.yml --server https://stager.example.org --token-file ~/.stager-token
   stager submit workflow.yml --detach --json | jq -r .run"""
@@ -48,6 +50,7 @@ Example:
 @spill_option
 @ignore_profiles_option
 @no_direct_option
+@copies_option
 @where_option
 @json_option
 def command(
@@ -61,6 +64,7 @@ def command(
     spill: str | None,
     ignore_profiles: bool,
     no_direct: bool,
+    copies: int | None,
     where: Where,
     as_json: bool,
 ) -> int:
@@ -78,13 +82,15 @@ def command(
         from stager import rest
         from stager.cli.remote import submit_to
 
-        options = rest.Options(spill=spill, ignore_profiles=ignore_profiles, no_direct=no_direct, output_origin=output_origin)
+        options = rest.Options(
+            spill=spill, ignore_profiles=ignore_profiles, no_direct=no_direct, output_origin=output_origin, copies=copies
+        )
         return submit_to(where, settings, file, options, detach=detach, quiet=quiet, as_json=as_json)
     with warm_start(settings) as warm:
         from stager.cli.local_submit import submit_here
         from stager.service.prepare import SubmitOptions
 
-        asked = SubmitOptions(spill, ignore_profiles, no_direct)
+        asked = SubmitOptions(spill, ignore_profiles, no_direct, copies)
         return submit_here(settings, file, output_origin, plan_file, asked, warm, detach=detach, quiet=quiet, as_json=as_json)
 
 

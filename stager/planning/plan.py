@@ -180,6 +180,7 @@ class Plan:
     nodes the least. `keeps_to`: of more nodes, those that its jobs stay on while all of them can be reached; empty: all. `ahead_max`: of
     each node, how many jobs may wait for inputs and a core, and how many files may come before their jobs are admitted; 0: as many as
     the policy says. `holds_max_bytes`: of each node's room, how much its jobs and what comes ahead for them may hold at once; 0: all.
+    `copies`: on how many nodes all that its jobs make is to be, as asked for; the policy's, where that is more.
     """
 
     version: int
@@ -216,3 +217,4 @@ class Plan:
     holds_max_bytes: int = 0
     disk_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
     disk_basis: Basis = Basis.DEFAULT
+    copies: int = 1

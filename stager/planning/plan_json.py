@@ -43,6 +43,7 @@ LATER: dict[str, Any] = {
     "holds_max_bytes": 0,
     "disk_bytes_per_s": DEFAULT_DISK_BYTES_PER_S,
     "disk_basis": Basis.DEFAULT.value,
+    "copies": 1,
 }
 
 
@@ -147,6 +148,8 @@ def diff(old: Plan, new: Plan) -> list[str]:
             changes.append(f"{what} was {before} bytes ({format_size(before)}), is {after} ({format_size(after)})")
     if old.spill_origin != new.spill_origin:
         changes.append(f"spill origin was {old.spill_origin!r}, is {new.spill_origin!r}")
+    if old.copies != new.copies:
+        changes.append(f"copies of what jobs make were {old.copies}, are {new.copies} (--copies)")
     if old.profiles_ignored != new.profiles_ignored:
         made = [f"made {'without' if plan.profiles_ignored else 'with'} the profiles of job types" for plan in (old, new)]
         changes.append(f"the plan was {made[0]}, this is {made[1]} (--ignore-profiles)")

@@ -144,16 +144,22 @@ def move_run(state: State, run: RunEntry, new: RunState) -> None:
 
 
 def copies_wanted(state: State, file: FileEntry) -> int:
-    """The number of nodes that are to hold what was made: everywhere as many as the policy says, or more where the plan does."""
+    """The number of nodes that are to hold what was made: as many as were asked for, or more where the plan says so of this file."""
     if file.is_external:
         return 1
     planned = state.runs[file.run].planned.get(file.lfn)
-    return max(state.policy.copies, planned.safe_copies if planned is not None else 1)
+    return max(copies_asked_for(state, file), planned.safe_copies if planned is not None else 1)
+
+
+def copies_asked_for(state: State, file: FileEntry) -> int:
+    """Of all that is made: by the policy, or by the run."""
+    run = None if file.is_external else state.runs.get(file.run)
+    return state.policy.copies if run is None else max(state.policy.copies, run.plan.copies)
 
 
 def is_worth_copies(state: State, file: FileEntry) -> bool:
-    """Whether somebody will read it. A final that is not home yet is worth them where the policy asks for them."""
-    return state.next_use(file) != NEVER or (state.policy.copies > 1 and state.owes_upload(file))
+    """Whether somebody will read it. A final that is not home yet is worth them where they were asked for."""
+    return state.next_use(file) != NEVER or (copies_asked_for(state, file) > 1 and state.owes_upload(file))
 
 
 def may_want_extra_copy(state: State, file: FileEntry) -> None:
@@ -232,7 +238,7 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
             heappush(node.spillable if goes else node.movable, (-use, file.id, copy.generation))
     else:
         goes = True
-        if state.policy.copies > 1:
+        if copies_asked_for(state, file) > 1:
             copy.kept = is_one_of_those_wanted(state, file)
         heappush(node.evictable, (-eviction_key(copy, use), file.id, copy.generation))
     if copy.idle is not goes:

@@ -4,7 +4,7 @@ only, and says which number is off.
 
 from __future__ import annotations
 
-from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, copies_wanted, count_parents, inputs_of
+from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, copies_asked_for, copies_wanted, count_parents, inputs_of
 from stager.scheduler.admission import is_idle
 from stager.scheduler.migration import capacities_of
 from stager.scheduler.node_entry import NodeEntry
@@ -104,9 +104,8 @@ def broken_extra_copies(state: State, file: FileEntry) -> list[str]:
     wanted = copies_wanted(state, file) if run is not None else 1
     found = []
     # One that drains is no more counted, and where the first copy is gone those that are left may be extra copies, too.
-    most = (
-        max(1, wanted - 1) if state.policy.copies < 2 and not state.closed else wanted + sum(node.draining for node in state.nodes.values())
-    )
+    by_plan_alone = copies_asked_for(state, file) < 2 and not state.closed
+    most = max(1, wanted - 1) if by_plan_alone else wanted + sum(node.draining for node in state.nodes.values())
     if extra_copies > most or (extra_copies and (file.is_external or wanted < 2)):
         found.append(f"{file.lfn}: {extra_copies} extra copies, its plan wants {wanted} copies")
     if not 0 <= file.live_bytes <= file.size_bytes:

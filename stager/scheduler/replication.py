@@ -10,7 +10,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
-from stager.scheduler.accounting import copies_wanted, extra_copies_coming, footprints_of, is_worth_copies
+from stager.scheduler.accounting import copies_asked_for, copies_wanted, extra_copies_coming, footprints_of, is_worth_copies
 from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
 from stager.scheduler.fetching import LAST_PRIORITY
@@ -57,7 +57,7 @@ def is_due(state: State, file: FileEntry) -> bool:
     if (
         run is None
         or not run.may_start
-        or file.extra_copies >= (EXTRA_COPIES_MAX if state.policy.copies < 2 else WANTED_COPIES_MAX)
+        or file.extra_copies >= (EXTRA_COPIES_MAX if copies_asked_for(state, file) < 2 else WANTED_COPIES_MAX)
         or not is_worth_copies(state, file)
     ):
         return False

@@ -38,11 +38,14 @@ MOUNTS_BELOW = (Path("/mnt"), Path("/media"), Path("/run/media"))
 
 @dataclass(frozen=True, slots=True)
 class SubmitOptions:
-    """The options of a submit. `spill`: the origin where intermediates may go when space is short."""
+    """The options of a submit. `spill`: the origin where intermediates may go when space is short. `copies`: on how many nodes what jobs
+    make is to be; None: as the settings say.
+    """
 
     spill: str | None = None
     ignore_profiles: bool = False
     no_direct: bool = False
+    copies: int | None = None
 
 
 def ready_to_run(workflow: Workflow, settings: Settings, access: OriginAccess, options: SubmitOptions, tenant: str | None = None) -> Plan:
@@ -59,7 +62,7 @@ def ready_to_run(workflow: Workflow, settings: Settings, access: OriginAccess, o
 
 
 def plan_as_asked(workflow: Workflow, settings: Settings, profiles: Profiles, options: SubmitOptions) -> Plan:
-    policy = policy_of(options.no_direct)
+    policy = policy_of(options.no_direct, copies_of(settings, options.copies))
     return plan_of(workflow, settings, profiles, options.spill, ignore_profiles=options.ignore_profiles, policy=policy)
 
 
@@ -118,8 +121,18 @@ def require_spill(workflow: Workflow, spill: str | None) -> None:
         writable(workflow.origins[spill])
 
 
-def policy_of(no_direct: bool) -> Policy:
-    return Policy(direct_access=not no_direct)
+def policy_of(no_direct: bool, copies: int = 1) -> Policy:
+    return Policy(direct_access=not no_direct, copies=copies)
+
+
+def copies_of(settings: Settings, asked: int | None) -> int:
+    """Raises Refused where there are not as many nodes. One that is away counts: it may come back."""
+    copies, nodes = asked or settings.copies, 1 + len(settings.nodes)
+    if copies > nodes:
+        there = "there is 1 I/O node" if nodes == 1 else f"there are {nodes} I/O nodes"
+        text = f"{copies} copies of what jobs make need as many I/O nodes, and {there}"
+        raise Refused(f"{text}; name more (STAGER_NODES), or ask for fewer copies", code="too_few_nodes", subject="copies")
+    return copies
 
 
 def plan_of(
@@ -135,7 +148,8 @@ def plan_of(
     require_spill(workflow, spill)
     limits = limits_of(settings)
     topology = topology or topology_of(settings, workflow)
-    return best_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles, with_range=True)
+    plan = best_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles, with_range=True)
+    return plan if policy is None or policy.copies == plan.copies else replace(plan, copies=policy.copies)
 
 
 def destination_directories(workflow: Workflow) -> dict[str, list[str]]:

@@ -24,7 +24,9 @@ IDLE_EXIT_S = 5.0
 SCRUB_BYTES_PER_S = 16 * 2**20
 SCRUB_EVERY_S = 7 * 86_400.0
 KEEP_FAILED_BYTES = 5_000_000_000
-CONFIG_KEYS = frozenset({"state_dir", "capacity", "cores", "memory", "idle_exit", "scrub_rate", "scrub_every", "keep_failed", "nodes"})
+CONFIG_KEYS = frozenset(
+    {"state_dir", "capacity", "cores", "memory", "idle_exit", "scrub_rate", "scrub_every", "keep_failed", "nodes", "copies"}
+)
 
 
 STORAGE_LISTEN = "127.0.0.1:7434"
@@ -46,7 +48,8 @@ class Settings:
     """Of one scheduler. `memory_bytes` None: jobs' memory is not watched. `capacity_given` False: it is what is free on the disk
     just now. `scrub_bytes_per_s` 0: the I/O node does not scrub. `tenants_file` None: tenants.toml of the state directory.
     `storage` None: no objects are kept. `keep_failed_bytes` 0: no sandbox of a job that failed is.
-    `nodes`: I/O nodes besides the embedded one, which somebody else started.
+    `nodes`: I/O nodes besides the embedded one, which somebody else started. `copies`: on how many nodes what jobs make is to be, where
+    a submit does not say.
     """
 
     state_dir: Path
@@ -63,6 +66,7 @@ class Settings:
     storage: StorageSettings | None = None
     keep_failed_bytes: int = KEEP_FAILED_BYTES
     nodes: tuple[NodePlace, ...] = ()
+    copies: int = 1
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
@@ -201,6 +205,7 @@ def read_settings(
         scrub_every_s=SCRUB_EVERY_S if scrub_every_s is None else scrub_every_s,
         keep_failed_bytes=KEEP_FAILED_BYTES if keep_failed_bytes is None else keep_failed_bytes,
         nodes=nodes_of(nodes, env, config),
+        copies=number("copies", env.get("STAGER_COPIES") or config.get("copies")) or 1,
     )
 
 

@@ -180,7 +180,7 @@ class Submissions(Rights):
 
 
 def chosen(options: rest.Options) -> SubmitOptions:
-    return SubmitOptions(options.spill, options.ignore_profiles, options.no_direct)
+    return SubmitOptions(options.spill, options.ignore_profiles, options.no_direct, options.copies)
 
 
 def planned(plan: str, notes: list[str], fault: wire.ErrorBody | None) -> bytes:
