@@ -1,4 +1,4 @@
-"""Attempts of jobs that a foreign engine runs, and the two ways of carrying out attempts as one.
+"""Attempts of jobs that a foreign engine runs, and all ways of carrying out attempts as one.
 
 May know: the worker, the executor of our own jobs, the Machine's commands. One rule: the same as there: an attempt ends with exactly one
 AttemptEnded; what the engine said is on disk before it is answered, so that a scheduler that dies in between takes it up.
@@ -7,14 +7,22 @@ AttemptEnded; what the engine said is on disk before it is answered, so that a s
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Container
+from typing import TYPE_CHECKING
 
-from stager.adapters.executor_local import Ending, LocalExecutor, Surroundings, outputs_of
+from stager.adapters.executor_local import AttemptExecutor, Ending, LocalExecutor, Surroundings, outputs_of
+from stager.model.topology import HERE
 from stager.planning.plan import Access
 from stager.ports import Put
 from stager.scheduler import commands as cmd
 from stager.worker import AttemptInput, AttemptSpec, Called, InputAccess, Place, Worker
 from stager.worker.called import KILLED
+
+if TYPE_CHECKING:
+    from stager.adapters.executor_dask import DaskExecutor
+
+log = logging.getLogger(__name__)
 
 
 class EngineExecutor(LocalExecutor):
@@ -66,25 +74,47 @@ def called_spec(command: cmd.StartAttempt, surroundings: Surroundings) -> Attemp
 
 
 class Executors:
-    """The port of the world: each attempt is carried out as its run's workflow says."""
+    """The port of the world: each attempt is carried out as its run's workflow says, and where its command says. `hosts` None: this
+    scheduler has no pool.
+    """
 
-    def __init__(self, local: LocalExecutor, engine: EngineExecutor, surroundings: Surroundings) -> None:
-        self.local, self.engine, self.surroundings = local, engine, surroundings
+    def __init__(self, local: LocalExecutor, engine: EngineExecutor, surroundings: Surroundings, hosts: DaskExecutor | None = None) -> None:
+        self.local, self.engine, self.hosts, self.surroundings = local, engine, hosts, surroundings
+
+    @property
+    def all(self) -> list[AttemptExecutor]:
+        return [self.local, self.engine] + ([self.hosts] if self.hosts is not None else [])
 
     def is_started(self, attempt: str) -> bool:
-        return attempt in self.local.started or attempt in self.engine.started
+        return any(attempt in each.started for each in self.all)
 
     def start(self, command: cmd.StartAttempt) -> None:
-        self._of(command.run).start(command)
+        if self.surroundings.workflow(command.run).engine:
+            self.engine.start(command)
+        elif command.host in ("", HERE):
+            self.local.start(command)
+        elif self.hosts is not None:
+            self.hosts.start(command)
+        else:
+            log.error("attempt %s is on host %s, and this scheduler has no pool; start it with --pool", command.attempt, command.host)
 
     def grant(self, command: cmd.GrantSpace) -> None:
-        (self.engine if command.attempt in self.engine.started else self.local).grant(command)
+        self._of(command.attempt).grant(command)
 
     def kill(self, command: cmd.KillAttempt) -> None:
-        self._of(command.run).kill(command)
+        self._of(command.attempt).kill(command)
+
+    def host_gone(self, host: str) -> None:
+        if self.hosts is not None:
+            self.hosts.host_gone(host)
+
+    def parked(self, run: str) -> int:
+        """How many of its attempts wait for the submitter's variables."""
+        return sum(command.run == run for each in self.all for command in each.parked.values())
 
     def unpark(self, run: str) -> None:
-        self.local.unpark(run)
+        for each in self.all:
+            each.unpark(run)
 
     def end_all(self) -> None:
         """Programs and all: nobody comes after this."""
@@ -92,9 +122,11 @@ class Executors:
 
     async def sweep(self, outstanding: Container[str]) -> None:
         await self.local.sweep(outstanding)
+        if self.hosts is not None:
+            await self.hosts.sweep(outstanding)
 
     async def close(self) -> None:
-        await asyncio.gather(self.local.close(), self.engine.close())
+        await asyncio.gather(*(each.close() for each in self.all))
 
-    def _of(self, run: str) -> LocalExecutor:
-        return self.engine if self.surroundings.workflow(run).engine else self.local
+    def _of(self, attempt: str) -> AttemptExecutor:
+        return next((each for each in self.all if attempt in each.started), self.local)

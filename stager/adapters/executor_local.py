@@ -1,4 +1,4 @@
-"""Attempts on this host: what the Machine started, carried out by the worker; what became of it, as events.
+"""Attempts: what the Machine started, carried out by a worker; what became of it, as events. Here by the worker of this host.
 
 May know: the worker, the Machine's commands and events. One rule: an attempt ends with exactly one AttemptEnded; while its node cannot be
 asked it has not ended, and is taken up again once it can be.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Container, Coroutine, Mapping
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -69,10 +69,22 @@ class Surroundings(executor_kept.Surroundings, Protocol):
         """The scheduler's time of a moment that the wall clock stamped."""
 
 
-class LocalExecutor:
-    """On the event loop's thread."""
+class AttemptWorker(Protocol):
+    """The steps of an attempt, each of which can be repeated (stager/worker/worker.py). A StagerError that is raised says that the attempt
+    could not be asked about.
+    """
 
-    def __init__(self, worker: Worker, put: Put, surroundings: Surroundings, kept_sandboxes: KeptSandboxes | None = None) -> None:
+    async def run(self, spec: AttemptSpec) -> Ending: ...
+    async def adopt(self, attempt_id: str) -> Ending: ...
+    async def commit(self, attempt_id: str, reserve_bytes: int) -> Ending: ...
+    async def abandon(self, attempt_id: str) -> AttemptResult: ...
+    async def kill(self, attempt_id: str) -> bool: ...
+
+
+class AttemptExecutor:
+    """On the event loop's thread. Where attempts are is for those below to know."""
+
+    def __init__(self, worker: AttemptWorker, put: Put, surroundings: Surroundings, kept_sandboxes: KeptSandboxes | None = None) -> None:
         """`kept_sandboxes`: where sandboxes of jobs that failed are kept; None: none is."""
         self.worker, self.put, self.surroundings = worker, put, surroundings
         self.tasks = Tasks()
@@ -99,7 +111,11 @@ class LocalExecutor:
         self._go_on(command, self._first(command))
 
     def was_begun(self, attempt: str) -> bool:
-        return read_json(Place.of(self.worker.state_dir, attempt).attempt) is not None
+        raise NotImplementedError
+
+    async def drop(self, attempts: Sequence[str]) -> None:
+        """What they left, their logs not."""
+        raise NotImplementedError
 
     def unpark(self, run: str) -> None:
         for attempt in [attempt for attempt, command in self.parked.items() if command.run == run]:
@@ -122,7 +138,7 @@ class LocalExecutor:
         elif self.waiting.pop(command.attempt, None) is not None:
             self._go_on(start, self.worker.abandon(command.attempt))
         else:
-            self.tasks.start(f"the end of attempt {command.attempt}", self._kill(command.attempt))
+            self.tasks.start(f"the end of attempt {command.attempt}", self.worker.kill(command.attempt))
 
     async def close(self) -> None:
         """Stops watching; the attempts live on under their reapers and are adopted by the next scheduler."""
@@ -148,9 +164,13 @@ class LocalExecutor:
                     ending = await self._given_up(command)
                     break
                 steps = self._again(command)
-        if self.keeper is not None and isinstance(ending, AttemptResult):
-            await self.keeper.free_space(ending)
+        if isinstance(ending, AttemptResult):
+            await self.before_told(command, ending)
         self._told(command, ending)
+
+    async def before_told(self, command: cmd.StartAttempt, ending: AttemptResult) -> None:
+        if self.keeper is not None:
+            await self.keeper.free_space(ending)
 
     def _told(self, command: cmd.StartAttempt, ending: Ending) -> None:
         if isinstance(ending, AttemptWaiting):
@@ -188,25 +208,8 @@ class LocalExecutor:
 
     async def _forget_all(self) -> None:
         over, self.over = self.over, []
-
-        def forget() -> None:
-            for attempt in over:
-                self.worker.forget(attempt)
-
-        await asyncio.to_thread(forget)
-
-    async def sweep(self, outstanding: Container[str]) -> None:
-        """Clears away the leftovers of a crash: attempts whose end is recorded."""
-        attempts = self.worker.state_dir / "attempts"
-        for attempt in await asyncio.to_thread(os.listdir, attempts) if attempts.is_dir() else ():
-            if attempt in outstanding:
-                continue
-            if self.worker.sight_of(attempt) is Sight.LIVING:
-                await self.worker.kill(attempt)
-            elif self.keeper is None or not await self.keeper.found(attempt):
-                await asyncio.to_thread(self.worker.forget, attempt)
-        if self.keeper is not None:
-            await self.keeper.trim()
+        if over:
+            await self.drop(over)
 
     async def _first(self, command: cmd.StartAttempt) -> Ending:
         origins: dict[str, str] = {}
@@ -217,11 +220,11 @@ class LocalExecutor:
                 return killed
         workflow = self.surroundings.workflow(command.run)
         env = self.surroundings.env(command.run) or {}
-        spec = attempt_spec(command, workflow, env, origins)
         is_a_tenants = self.surroundings.is_a_tenants(command.run)
         # No tenant may have a shell on the service's machine, so theirs are not kept.
         keeps = self.keeper is not None and not is_a_tenants
-        return await self.worker.run(replace(spec, keep_failed_sandbox=keeps, unprivileged=is_a_tenants))
+        spec = attempt_spec(command, workflow, env, origins, unprivileged=is_a_tenants, keep_failed_sandbox=keeps)
+        return await self.worker.run(spec)
 
     async def _mount(self, command: cmd.StartAttempt, direct: Mapping[str, str], origins: dict[str, str]) -> AttemptResult | None:
         """Mounts the origins from which the attempt reads directly, before it begins. An end: it was called off meanwhile, or cannot be
@@ -251,12 +254,47 @@ class LocalExecutor:
         await self.worker.kill(command.attempt)
         return AttemptResult(attempt_id=command.attempt, outcome=Outcome.LOST)
 
-    async def _kill(self, attempt: str) -> None:
-        await self.worker.kill(attempt)
+
+class LocalExecutor(AttemptExecutor):
+    """Of attempts on this host."""
+
+    worker: Worker
+
+    def __init__(self, worker: Worker, put: Put, surroundings: Surroundings, kept_sandboxes: KeptSandboxes | None = None) -> None:
+        super().__init__(worker, put, surroundings, kept_sandboxes)
+
+    def was_begun(self, attempt: str) -> bool:
+        return read_json(Place.of(self.worker.state_dir, attempt).attempt) is not None
+
+    async def drop(self, attempts: Sequence[str]) -> None:
+        def forget() -> None:
+            for attempt in attempts:
+                self.worker.forget(attempt)
+
+        await asyncio.to_thread(forget)
+
+    async def sweep(self, outstanding: Container[str]) -> None:
+        """Clears away the leftovers of a crash: attempts whose end is recorded."""
+        attempts = self.worker.state_dir / "attempts"
+        for attempt in await asyncio.to_thread(os.listdir, attempts) if attempts.is_dir() else ():
+            if attempt in outstanding:
+                continue
+            if self.worker.sight_of(attempt) is Sight.LIVING:
+                await self.worker.kill(attempt)
+            elif self.keeper is None or not await self.keeper.found(attempt):
+                await asyncio.to_thread(self.worker.forget, attempt)
+        if self.keeper is not None:
+            await self.keeper.trim()
 
 
 def attempt_spec(
-    command: cmd.StartAttempt, workflow: Workflow, passed: Mapping[str, str], origins: Mapping[str, str] = MappingProxyType({})
+    command: cmd.StartAttempt,
+    workflow: Workflow,
+    passed: Mapping[str, str],
+    origins: Mapping[str, str] = MappingProxyType({}),
+    *,
+    unprivileged: bool = False,
+    keep_failed_sandbox: bool = False,
 ) -> AttemptSpec:
     """Declared variables win over passed ones. `origins`: what the node calls those where something is read directly. Raises InvalidInput
     if the job names what lies outside its sandbox.
@@ -289,6 +327,8 @@ def attempt_spec(
         stderr=job.stderr if job.stderr in declared else None,
         timeout_s=job.timeout_s,
         want_sha256=any(workflow.files[output.lfn].sha256 for output in job.outputs),
+        keep_failed_sandbox=keep_failed_sandbox,
+        unprivileged=unprivileged,
     )
 
 

@@ -39,6 +39,8 @@ COMMANDS = {
     "serve": "the scheduler as a service: a REST API for many users and programs",
     "token": "tokens for the REST API: create, list, revoke",
     "node": "the I/O nodes: list, drain, forget",
+    "pool": "the meeting place of the hosts that run your jobs",
+    "worker": "run jobs of a pool on this host",
     "cluster": "certificates by which hosts of a cluster know each other",
     "pegasus": "have Pegasus workflows staged: the entries of their catalogs",
     "profile": "measurements of job types: list, show, export, import, trace",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+# The scheduler's own machine, where it is a host among others.
+HERE = "here"
 DEFAULT_WAN_BYTES_PER_S = 50e6
 DEFAULT_DISK_BYTES_PER_S = 500e6
 DEFAULT_LATENCY_S = 0.05

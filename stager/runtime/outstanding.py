@@ -34,6 +34,7 @@ class KeptOutstanding:
     copies: list[cmd.CopyReplica] = field(default_factory=list)
     assemblies: list[cmd.AssembleStripes] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    hostless: list[str] = field(default_factory=list)
 
 
 class Outstanding:
@@ -48,6 +49,8 @@ class Outstanding:
         self.wakes: set[float] = set()
         # The nodes that are gone for good, as long as none of their name has come.
         self.gone: dict[str, None] = {}
+        # Attempts whose host is gone, and whose end was not told.
+        self.hostless: set[str] = set()
         self.epoch = 0
 
     def kept(self) -> KeptOutstanding:
@@ -65,6 +68,7 @@ class Outstanding:
             [command for command in transfers if isinstance(command, cmd.CopyReplica)],
             [command for command in transfers if isinstance(command, cmd.AssembleStripes)],
             list(self.gone),
+            sorted(self.hostless),
         )
 
     def twin(self) -> Outstanding:
@@ -80,6 +84,7 @@ class Outstanding:
         for commands in (*transfers, kept.cancels, kept.erases, kept.attempts, kept.grants, kept.kills):
             self.gave(commands)
         self.epoch, self.wakes, self.gone = kept.epoch, set(kept.wakes), dict.fromkeys(kept.gone)
+        self.hostless = set(kept.hostless)
 
     def saw(self, events: Sequence[ev.Event]) -> None:
         for event in events:
@@ -101,6 +106,7 @@ class Outstanding:
         self.attempts.pop(attempt, None)
         self.grants.pop(attempt, None)
         self.kills.pop(attempt, None)
+        self.hostless.discard(attempt)
 
     def resumed(self, event: ev.RunResumed) -> None:
         if event.workflow is not None:
@@ -121,6 +127,9 @@ class Outstanding:
         self.cancels = {key: command for key, command in self.cancels.items() if command.node != event.node}
         self.grants = {key: command for key, command in self.grants.items() if command.node != event.node}
 
+    def host_gone(self, event: ev.HostGone) -> None:
+        self.hostless.update(command.attempt for command in self.attempts.values() if command.host == event.host)
+
     def woken(self, event: ev.Woken) -> None:
         self.wakes = {wake for wake in self.wakes if wake > event.at}
 
@@ -136,6 +145,7 @@ SEEN: dict[type, Any] = {
     ev.RunResumed: Outstanding.resumed,
     ev.NodeReported: Outstanding.reported,
     ev.NodeGone: Outstanding.node_gone,
+    ev.HostGone: Outstanding.host_gone,
     ev.TransferDone: lambda self, event: self.end_transfer(event.transfer),
     ev.TransferFailed: lambda self, event: self.end_transfer(event.transfer),
     ev.TransferCancelled: lambda self, event: self.end_transfer(event.transfer),

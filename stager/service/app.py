@@ -15,13 +15,14 @@ from typing import Any
 from stager import __version__
 from stager.adapters.node_remote import NodeRemote
 from stager.model.tenants import Tenants
+from stager.model.topology import HERE
 from stager.planning.policy import Policy
 from stager.runtime.clock import SteadyClock
 from stager.runtime.node_link import NodeSource
 from stager.scheduler import events as ev
 from stager.service.driving import Driving
 from stager.service.lifetime import Lifetime
-from stager.service.live_nodes import has_stores, limits_of, this_host
+from stager.service.live_nodes import gone_from_here, has_stores, machine_limits, this_host
 from stager.service.machine_side import MachineSide, machine_side
 from stager.service.measuring import Measuring
 from stager.service.node_side import NodeSide, node_side
@@ -96,10 +97,14 @@ def opened(
     services = composed(machine, node, state_dir, run_service, driving.keep_at_end, tasks, is_service=is_service)
     put = machine.inbox.put
     put(ev.SchedulerStarted(at=0.0, cause="start", epoch=past.epoch, version=__version__))
-    put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=limits_of(settings)))
-    if has_stores(settings) or past.machine.state.on_hosts:
+    put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=machine_limits(settings)))
+    if settings.pool and HERE in past.machine.state.hosts:
+        put(gone_from_here())
+    elif not settings.pool and (has_stores(settings) or past.machine.state.on_hosts):
         put(this_host(settings))
     node.world.open(node.links.values(), node.executors)
+    if node.executors.hosts is not None:
+        tasks.start("the hosts", node.executors.hosts.open(), node.world.fatal)
     node.continuation.begin()
     driving.start()
     return Scheduler(state_dir, machine, node, services, tasks)

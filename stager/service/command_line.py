@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--scrub-every-s", type=float, help="the least time between two readings of one replica")
     parser.add_argument("--keep-failed-bytes", type=int, help="how much of the sandboxes of jobs that failed is kept; 0: nothing")
     parser.add_argument("--node", action="append", metavar="ID=ADDRESS@TOKEN_FILE", help="an I/O node besides the embedded one")
+    parser.add_argument("--pool", metavar="ADDRESS", help="the pool whose hosts run jobs (`stager pool`)")
     parser.add_argument(WHEN_TOLD, action="store_true", help="wait until the command that started this says that it needs a scheduler")
     return parser
 
@@ -64,4 +65,5 @@ def settings_of(given: argparse.Namespace) -> Settings:
         scrub_every_s=given.scrub_every_s,
         keep_failed_bytes=given.keep_failed_bytes,
         nodes=given.node,
+        pool=given.pool,
     )

@@ -47,6 +47,8 @@ class Continuation:
                 self.met.add(event.node)
                 self._take_up(event.node)
                 self._ready_if_met()
+            elif type(event) is ev.HostGone:
+                self.executors.host_gone(event.host)
             elif type(event) is ev.RunResumed:
                 self.executors.unpark(event.run)
         self.pulse.beat()

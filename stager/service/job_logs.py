@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,14 +30,17 @@ class LogChoice:
 class JobLogs:
     """On the event loop's thread. `logs`: the directory that the worker writes to."""
 
-    def __init__(self, inquiry: Inquiry, runs: KnownRuns, logs: Path) -> None:
-        self.inquiry, self.runs, self.logs = inquiry, runs, logs
+    def __init__(self, inquiry: Inquiry, runs: KnownRuns, logs: Path, bring: Callable[[str, str], Awaitable[None]] | None = None) -> None:
+        """`bring`: brings what attempts of a job on hosts have printed, before it is read."""
+        self.inquiry, self.runs, self.logs, self.bring = inquiry, runs, logs, bring
 
     async def of(self, run: str, job: str, choice: LogChoice) -> wire.JobLogs:
         folded = await self.inquiry.ask(lambda: self.runs.is_folded(run))
         entry = None if folded else await self.inquiry.ask(lambda: self.runs.known(run))
         if entry is not None and job not in entry.workflow.jobs:
             raise InvalidInput(f"run {run} has no job {job!r}; `stager jobs {run}` lists them", code="not_found", subject=job)
+        if self.bring is not None:
+            await self.bring(run, job)
         found = await asyncio.to_thread(read_logs, self.logs / safe_name(run), job, choice)
         return wire.JobLogs(run=run, job=job, logs=found)
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stager.adapters.node_place import EMBEDDED_NODE
-from stager.model.topology import Host, Node, OriginLink, Topology, embedded
+from stager.model.topology import HERE, Host, Node, OriginLink, Topology, embedded
 from stager.planning.policy import Limits
 from stager.scheduler import events as ev
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
 
-# This machine, where nodes that store only are beside it.
-HERE = "here"
+
+def machine_limits(settings: Settings) -> Limits:
+    """As the Machine takes them: with a pool jobs run on its hosts, and none here before the first is there."""
+    return replace(limits_of(settings), cores=0) if settings.pool else limits_of(settings)
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -52,3 +54,8 @@ def this_host(settings: Settings) -> ev.HostReported:
     """What the Machine has to hear where there are such nodes: that jobs run here, beside the embedded node, and nowhere else."""
     limits = limits_of(settings)
     return ev.HostReported(at=0.0, cause="start", host=HERE, node=EMBEDDED_NODE, cores=limits.cores, memory_bytes=limits.memory_bytes)
+
+
+def gone_from_here() -> ev.HostGone:
+    """What was begun here goes on to its end."""
+    return ev.HostGone(at=0.0, cause="start", host=HERE, why="jobs run on the hosts of a pool now")

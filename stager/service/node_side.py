@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from stager.adapters.binary import find_ionode
 from stager.adapters.executor_engine import EngineExecutor, Executors
@@ -33,6 +34,9 @@ from stager.service.state_dir import StateDir
 from stager.service.surroundings import DiskPromises, Surroundings
 from stager.tasks import Tasks
 from stager.worker import KeptSandboxes, Worker
+
+if TYPE_CHECKING:
+    from stager.adapters.executor_dask import DaskExecutor
 
 log = logging.getLogger(__name__)
 NODE_ID = EMBEDDED_NODE
@@ -87,7 +91,8 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     promises = DiskPromises(machine.inquiry, machine.runs, process.node_id, storage_bytes)
     around = Surroundings(outstanding, machine.book, machine.tenancy.of_run, links, promises, pulse, clock)
     local = LocalExecutor(worker, inbox.put, around, kept_sandboxes)
-    executors = Executors(local, EngineExecutor(worker, inbox.put, around, pulse.beat), around)
+    on_hosts = host_executor(settings, state_dir, machine, around) if settings.pool else None
+    executors = Executors(local, EngineExecutor(worker, inbox.put, around, pulse.beat), around, on_hosts)
     continuation = Continuation(outstanding, executors, inbox, tasks, machine.lifetime, pulse, {process.node_id})
     world = LiveWorld(machine.stores.journal, inbox, outstanding, asyncio.get_running_loop(), continuation.carried_out)
     # Where the embedded node refuses, nothing goes on: another scheduler rules it. Another node is done without.
@@ -97,7 +102,7 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
         if source.node_id in links:
             raise InvalidInput(f"two I/O nodes are named {source.node_id!r}; name each differently", subject=source.node_id)
         links[source.node_id] = NodeLink(source, inbox.put, outstanding, machine.book, world.fatal, refused, clock, peering, stores)
-    view = NodeWatch(links, process.node_id, local, outstanding)
+    view = NodeWatch(links, process.node_id, executors, outstanding)
     return NodeSide(process, objects, links, view, executors, continuation, kept_sandboxes, world)
 
 
@@ -127,6 +132,22 @@ def own_address(host: str, port: int) -> str | None:
             return str(asking.getsockname()[0])
     except OSError:
         return None
+
+
+def host_executor(settings: Settings, state_dir: StateDir, machine: MachineSide, around: Surroundings) -> DaskExecutor:
+    """Of a pool. Most schedulers have none, and start sooner without this."""
+    from stager.adapters.briefs import Briefs
+    from stager.adapters.dask_pool import DaskPool, need_distributed
+    from stager.adapters.executor_dask import DaskExecutor
+    from stager.adapters.host_workers import HostPlaces, HostWorkers
+
+    need_distributed()
+    put = machine.inbox.put
+    pool = DaskPool(settings.pool, put, state_dir.tls if settings.pool.startswith("tls:") else None)
+    state_dir.hosts.mkdir(mode=0o700, exist_ok=True)
+    places = HostPlaces(state_dir.hosts / "given", state_dir.logs)
+    workers = HostWorkers(pool, Briefs(state_dir.hosts / "briefs.sock"), places, machine.past.epoch)
+    return DaskExecutor(workers, put, around)
 
 
 def left_out(node: str, problem: StagerError) -> None:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Mapping
 
 from stager import wire
-from stager.adapters.executor_local import LocalExecutor
+from stager.adapters.executor_engine import Executors
 from stager.model.errors import Fault, Refused, StagerError
 from stager.runtime.node_link import NodeLink
 from stager.runtime.outstanding import Outstanding
@@ -23,8 +23,8 @@ class NodeWatch:
     one that this scheduler starts itself.
     """
 
-    def __init__(self, links: Mapping[str, NodeLink], embedded: str, executor: LocalExecutor, outstanding: Outstanding) -> None:
-        self.links, self.embedded, self.executor, self.outstanding = links, embedded, executor, outstanding
+    def __init__(self, links: Mapping[str, NodeLink], embedded: str, executors: Executors, outstanding: Outstanding) -> None:
+        self.links, self.embedded, self.executors, self.outstanding = links, embedded, executors, outstanding
 
     def unreachable(self) -> list[str]:
         """The nodes that cannot be asked now."""
@@ -58,8 +58,7 @@ class NodeWatch:
     def troubles(self, run: str) -> list[Fault]:
         """The troubles that keep a run waiting beside its own faults."""
         faults = [link.problem for link in self.links.values() if not link.up and link.problem is not None and self._is_needed(run, link)]
-        parked = sum(command.run == run for command in self.executor.parked.values())
-        if parked:
+        if parked := self.executors.parked(run):
             text = f"{parked} jobs wait for variables of the submitter's environment, which a restart forgot; run `stager resume {run}`"
             faults.append(Refused(text, code="env_unknown", subject=run).fault())
         return faults

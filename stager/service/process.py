@@ -31,7 +31,7 @@ from stager.service.api import make_api
 from stager.service.api.activity import Activity
 from stager.service.app import Scheduler, opened
 from stager.service.lifetime import Lifetime
-from stager.service.live_nodes import limits_of
+from stager.service.live_nodes import machine_limits
 from stager.service.replaying import replayed
 from stager.service.settings import RestSettings, Settings
 from stager.service.shutdown import Shutdown
@@ -162,7 +162,7 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
     asyncio.get_running_loop().set_default_executor(threads)
     holding, clock = Holding(state_dir, state_dir.lock_file()), SteadyClock()
     lifetime, stores = Lifetime(clock()), open_stores(state_dir)
-    past = await asyncio.to_thread(replayed, stores, limits_of(settings))
+    past = await asyncio.to_thread(replayed, stores, machine_limits(settings))
     if rest is not None:
         # Workflows of tenants are read on threads beside the scheduler's own, which has to wait for each of them that long.
         sys.setswitchinterval(SWITCH_S)

@@ -102,7 +102,7 @@ def run_services(machine: MachineSide, node: NodeSide, state_dir: StateDir, run_
         JobQueries(inquiry, runs, past.counters, node.kept_sandboxes.kept, clock),
         StatusQueries(inquiry, runs, stores.records, node.view, rates, machine.totals, clock),
         Following(inquiry, pulse, lifetime, runs, past.counters),
-        JobLogs(inquiry, runs, state_dir.logs),
+        JobLogs(inquiry, runs, state_dir.logs, node.executors.hosts.bring_logs if node.executors.hosts is not None else None),
         JournalQueries(inquiry, runs, stores.journal.read_beside),
         EngineService(inquiry, pulse, lifetime, commits, calls, staged_calls, run_service, machine.inbox.put),
         NodeService(inquiry, commits, runs, node.view, machine.inbox.put),

@@ -24,9 +24,7 @@ IDLE_EXIT_S = 5.0
 SCRUB_BYTES_PER_S = 16 * 2**20
 SCRUB_EVERY_S = 7 * 86_400.0
 KEEP_FAILED_BYTES = 5_000_000_000
-CONFIG_KEYS = frozenset(
-    {"state_dir", "capacity", "cores", "memory", "idle_exit", "scrub_rate", "scrub_every", "keep_failed", "nodes", "copies"}
-)
+CONFIG_KEYS = frozenset("state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool".split())
 
 
 STORAGE_LISTEN = "127.0.0.1:7434"
@@ -50,6 +48,7 @@ class Settings:
     `storage` None: no objects are kept. `keep_failed_bytes` 0: no sandbox of a job that failed is.
     `nodes`: I/O nodes besides the embedded one, which somebody else started. `copies`: on how many nodes what jobs make is to be, where
     a submit does not say.
+    `pool`: the address of the Dask scheduler whose hosts run jobs; empty: jobs run here.
     """
 
     state_dir: Path
@@ -67,6 +66,7 @@ class Settings:
     keep_failed_bytes: int = KEEP_FAILED_BYTES
     nodes: tuple[NodePlace, ...] = ()
     copies: int = 1
+    pool: str = ""
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
@@ -74,6 +74,7 @@ class Settings:
         words += ["--scrub-bytes-per-s", str(self.scrub_bytes_per_s), "--scrub-every-s", f"{self.scrub_every_s:.0f}"]
         words += ["--keep-failed-bytes", str(self.keep_failed_bytes)]
         words += [word for place in self.nodes for word in ("--node", str(place))]
+        words += ["--pool", self.pool] if self.pool else []
         return [*words, "--memory", str(self.memory_bytes)] if self.memory_bytes is not None else words
 
 
@@ -166,6 +167,7 @@ def read_settings(
     scrub_every_s: float | None = None,
     keep_failed_bytes: int | None = None,
     nodes: Sequence[str] | None = None,
+    pool: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """A value that is given wins. Raises InvalidInput that names the variable or the key."""
@@ -206,6 +208,7 @@ def read_settings(
         keep_failed_bytes=KEEP_FAILED_BYTES if keep_failed_bytes is None else keep_failed_bytes,
         nodes=nodes_of(nodes, env, config),
         copies=number("copies", env.get("STAGER_COPIES") or config.get("copies")) or 1,
+        pool=pool_of(str(pool or env.get("STAGER_POOL") or config.get("pool") or "")),
     )
 
 
@@ -224,6 +227,25 @@ def nodes_of(given: Sequence[str] | None, env: Mapping[str, str], config: Mappin
             raise InvalidInput(f"two I/O nodes are named {node_id!r}; name each differently", subject="nodes")
         named[node_id] = (address, (path_of(token_file, env) or Path()) if at else None)
     return node_places(named)
+
+
+def environment() -> dict[str, str]:
+    """All of it, for programs that are started as if by the user."""
+    return dict(os.environ)
+
+
+def pool_of(address: str) -> str:
+    """Raises InvalidInput for no address, Refused for plain text over a network."""
+    if not address:
+        return ""
+    found = re.fullmatch(r"(tcp|tls)://(.+):([0-9]{1,5})", address)
+    if found is None:
+        raise InvalidInput(f"{address!r} is no address of a pool; write tcp://HOST:PORT or tls://HOST:PORT", subject="pool")
+    if found[1] == "tcp" and not is_loopback(found[2].removeprefix("[").removesuffix("]")):
+        text = f"{address} would be spoken to in plain text, and whoever reaches a pool runs programs as its user"
+        text += "; start it with a certificate (`stager pool --tls-dir`) and write tls://"
+        raise Refused(text, code="not_loopback", subject="pool")
+    return address
 
 
 def state_dir_of(state_dir: Path | None, environ: Mapping[str, str] | None = None) -> Path:

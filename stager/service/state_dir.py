@@ -87,6 +87,13 @@ class StateDir:
         return self.root / "logs"
 
     @property
+    def hosts(self) -> Path:
+        """Of a scheduler with a pool: which host each attempt was given to, the hosts that were there last, and the socket that hands out
+        specs of attempts.
+        """
+        return self.root / "hosts"
+
+    @property
     def node_store(self) -> Path:
         return self.root / "node"
 

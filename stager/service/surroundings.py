@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Mapping
 
+from stager.model.errors import StagerError
 from stager.model.workflow import Workflow
 from stager.runtime.clock import SteadyClock
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.mounting import mounted
 from stager.runtime.node_link import NodeLink
 from stager.runtime.outstanding import Outstanding
+from stager.scheduler import commands as cmd
 from stager.service.inquiry import Inquiry, Pulse
 from stager.service.known_runs import KnownRuns
+from stager.worker.node_port import UNASKED_CODES
+
+ASK_AGAIN_S = 0.2
 
 
 class DiskPromises:
@@ -72,3 +78,21 @@ class Surroundings:
 
     def at(self, wall: float) -> float:
         return self.clock.of_wall(wall)
+
+    def attempts_on(self, host: str) -> Collection[str]:
+        return [command.attempt for command in self.outstanding.attempts.values() if command.host == host]
+
+    def is_host_gone(self, attempt: str) -> bool:
+        return attempt in self.outstanding.hostless
+
+    async def close_attempt(self, command: cmd.StartAttempt) -> None:
+        """An answer that it knows nothing of the attempt is as good, and that it is gone for good."""
+        while await self.reachable(command.node):
+            body = {"sandbox_dir": f"/attempts/{command.attempt}", "remove_sandbox": False, "reservation_id": command.attempt}
+            try:
+                await self.links[command.node].client.release(command.attempt, body)
+                return
+            except StagerError as problem:
+                if problem.code not in UNASKED_CODES:
+                    return
+                await asyncio.sleep(ASK_AGAIN_S)

@@ -53,8 +53,8 @@ def link(node: str, client: ScriptedClient | None = None, problem: Fault | None 
 
 
 def watch(*links: Any) -> NodeWatch:
-    executor: Any = SimpleNamespace(parked={})
-    return NodeWatch({each.node: each for each in links}, "io0", executor, Outstanding())
+    executors: Any = SimpleNamespace(parked=lambda run: 0)
+    return NodeWatch({each.node: each for each in links}, "io0", executors, Outstanding())
 
 
 def fetch(node: str, run: str) -> cmd.Fetch:

@@ -1,0 +1,248 @@
+"""One Dask scheduler with the hosts of one OS user: calls to hosts, and what is heard of them, as events.
+
+May know: distributed, which is imported when a pool is opened, and the words of hosts. One rule: Dask is believed nothing but what a host
+has answered. A future that ends otherwise is a hint, upon which the same is asked again under the same key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stager.adapters.host_words import RESOURCE, Call, HostFacts, plain
+from stager.model.errors import Refused, Transient
+from stager.ports import Put
+from stager.scheduler import events as ev
+from stager.tasks import Tasks
+
+log = logging.getLogger(__name__)
+LOST_AFTER_S = 15.0
+LOOK_EVERY_S = 1.0
+ANSWER_DEADLINE_S = 5.0
+AGAIN_AFTER_S = 0.5
+CA, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
+
+
+@dataclass(slots=True)
+class HostSeen:
+    """`heard_at`: by our steady clock, when its worker's heartbeat was last seen to go on. `reported`: the Machine knows it as these
+    facts.
+    """
+
+    address: str
+    beat: float
+    heard_at: float
+    reported: HostFacts | None = None
+
+
+@dataclass(slots=True)
+class Heard:
+    """`on_host` is called when a host is there, before the Machine hears of it."""
+
+    put: Put
+    on_host: Callable[[HostFacts], None] = lambda facts: None
+    hosts: dict[str, HostSeen] = field(default_factory=dict)
+
+
+class DaskPool:
+    """On the event loop's thread. `tls`: the directory of our certificate; None: no TLS, which is for loopback alone."""
+
+    def __init__(self, address: str, put: Put, tls: Path | None = None) -> None:
+        self.address, self.tls = address, tls
+        self.heard = Heard(put)
+        self.tasks = Tasks()
+        # Most of Dask has no types.
+        self.client: Any = None
+        self.up = asyncio.Event()
+        self.refused: set[str] = set()
+
+    def open(self) -> None:
+        self.tasks.start(f"the link to the pool {self.address}", self._run())
+
+    async def close(self) -> None:
+        await self.tasks.close()
+        await self._drop()
+
+    async def call(self, key: str, make: Callable[[], Call], host: str, cores: int) -> dict[str, Any]:
+        """What the host answered, however long that takes and whatever dies meanwhile. `make` is asked for the call each time."""
+        from distributed.client import FutureCancelledError
+
+        from stager.adapters.host_preload import carry_out
+
+        while True:
+            client = await self._connected()
+            resources = {f"{RESOURCE}{host}": cores}
+            future = client.submit(carry_out, plain(make()), key=key, pure=False, retries=0, resources=resources)
+            try:
+                answer: dict[str, Any] = await future
+                return answer
+            except FutureCancelledError:
+                log.info("the pool has lost %s, which is asked again", key)
+            except Exception as problem:
+                log.warning("the pool says of %s: %s; it is asked again", key, problem)
+            finally:
+                future.release()
+            await asyncio.sleep(AGAIN_AFTER_S)
+
+    async def ask(self, host: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Beside all that runs there. Raises Transient where the host does not answer."""
+        client, seen = self.client, self.heard.hosts.get(host)
+        if client is None or seen is None:
+            raise Transient(f"host {host} is not there", code="connection_lost", subject=host)
+        try:
+            async with asyncio.timeout(ANSWER_DEADLINE_S):
+                return (await client.run(function, *args, workers=[seen.address]))[seen.address]
+        except Exception as problem:
+            raise Transient(f"host {host} does not answer: {problem}", code="connection_lost", subject=host) from problem
+
+    async def _connected(self) -> Any:
+        while self.client is None:
+            await self.up.wait()
+        return self.client
+
+    async def _run(self) -> None:
+        """Imported in a thread: it takes a second."""
+        await asyncio.to_thread(import_distributed)
+        while True:
+            try:
+                await self._connect()
+                while True:
+                    await self._look()
+                    self._judge()
+                    await asyncio.sleep(LOOK_EVERY_S)
+            except (OSError, Transient) as problem:
+                log.warning("the pool %s does not answer, and is tried again: %s", self.address, problem)
+            await self._drop()
+            self._judge()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _connect(self) -> None:
+        from distributed import Client
+
+        make: Any = Client
+        security = security_of(self.tls) if self.tls is not None else None
+        client = make(self.address, asynchronous=True, security=security, timeout=ANSWER_DEADLINE_S, set_as_default=False)
+        try:
+            self.client = await client
+        except BaseException:
+            with contextlib.suppress(Exception):
+                await client.close(timeout=1)
+            raise
+        self.up.set()
+
+    async def _drop(self) -> None:
+        """Whoever waits for an answer is told that it is cancelled, and asks again."""
+        client, self.client = self.client, None
+        self.up.clear()
+        if client is not None:
+            with contextlib.suppress(Exception):
+                await client.close(timeout=1)
+
+    async def _look(self) -> None:
+        """At the workers that the Dask scheduler knows. Raises Transient where it does not answer."""
+        try:
+            async with asyncio.timeout(ANSWER_DEADLINE_S):
+                known = (await self.client.scheduler.identity(n_workers=-1))["workers"]
+        except Exception as problem:
+            raise Transient(f"{type(problem).__name__}: {problem}") from problem
+        for address, worker in known.items():
+            for resource in worker["resources"]:
+                if resource.startswith(RESOURCE):
+                    await self._seen(resource.removeprefix(RESOURCE), address, worker, known)
+
+    async def _seen(self, host: str, address: str, worker: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+        now, beat = time.monotonic(), float(worker["last_seen"])
+        seen = self.heard.hosts.get(host)
+        if seen is not None and seen.address != address:
+            if seen.address in known:
+                if address not in self.refused:
+                    self.refused.add(address)
+                    log.error("two workers say that they are host %s: %s is not asked for anything; name it otherwise", host, address)
+                return
+            seen.address = address
+            seen.beat = -1.0
+        if seen is None:
+            seen = self.heard.hosts[host] = HostSeen(address, -1.0, now)
+        is_new = seen.beat < 0.0
+        if beat != seen.beat:
+            seen.beat, seen.heard_at = beat, now
+        if is_new or (seen.reported is None and now - seen.heard_at < LOOK_EVERY_S * 2):
+            await self._meet(host, seen)
+
+    async def _meet(self, host: str, seen: HostSeen) -> None:
+        from stager.adapters.host_preload import look
+
+        try:
+            facts = msgspec.convert(await self.ask(host, look), HostFacts)
+        except (Transient, ValueError) as problem:
+            log.warning("host %s: %s", host, problem)
+            seen.beat = -1.0
+            return
+        self.heard.on_host(facts)
+        if facts != seen.reported:
+            seen.reported = facts
+            log.info("host %s is there, beside the I/O node %s, with %d cores", facts.host, facts.node, facts.cores)
+            self.heard.put(reported(facts))
+
+    def _judge(self) -> None:
+        """Those that have been silent for too long."""
+        now = time.monotonic()
+        for host, seen in self.heard.hosts.items():
+            if seen.reported is not None and now - seen.heard_at > LOST_AFTER_S:
+                seen.reported = None
+                log.warning("host %s has not answered for %.0f s", host, LOST_AFTER_S)
+                self.heard.put(ev.HostLost(at=0.0, cause="host", host=host))
+
+
+def reported(facts: HostFacts) -> ev.HostReported:
+    return ev.HostReported(
+        at=0.0,
+        cause="host",
+        host=facts.host,
+        node=facts.node,
+        pool=facts.pool,
+        cores=facts.cores,
+        memory_bytes=facts.memory_bytes,
+        scratch_bytes=facts.scratch_bytes,
+        incarnation=facts.incarnation,
+    )
+
+
+def import_distributed() -> None:
+    need_distributed()
+    import distributed.client  # noqa: F401
+
+
+def need_distributed() -> None:
+    """Raises Refused that says what to install."""
+    try:
+        import distributed  # noqa: F401
+    except ImportError as problem:
+        text = "pools of hosts need Dask, which is not installed; run `pip install 'stager[cluster]'`"
+        raise Refused(text, code="not_installed", subject="distributed") from problem
+
+
+def security_of(tls: Path) -> Any:
+    """Nothing is said in plain text, and nobody without a certificate of this cluster is listened to."""
+    from distributed.security import Security
+
+    make: Any = Security
+    cert, key = str(tls / CERTIFICATE), str(tls / KEY)
+    return make(
+        require_encryption=True,
+        tls_ca_file=str(tls / CA),
+        tls_client_cert=cert,
+        tls_client_key=key,
+        tls_scheduler_cert=cert,
+        tls_scheduler_key=key,
+        tls_worker_cert=cert,
+        tls_worker_key=key,
+    )

@@ -1,0 +1,52 @@
+"""What Dask loads and calls in the worker of a compute host: `dask worker --preload stager.adapters.host_preload FILE`.
+
+May know: the agent. One rule: a call of it takes plain values and answers with plain values.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from stager.adapters.host_agent import HostAgent, facts_of, told_facts
+from stager.adapters.host_process import end_with_parent
+
+AGENT: list[HostAgent] = []
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def dask_setup(worker: Any, file: Path) -> None:
+    """`file`: what `stager worker` found out about its host."""
+    said = msgspec.json.decode(file.read_bytes())
+    linked = {node: Path(store) for node, store in said["linked"].items()}
+    threading.Thread(target=end_with_parent, daemon=True, name="stager-parent").start()
+    AGENT[:] = [HostAgent(facts_of(said["facts"]), Path(said["scratch"]), linked, said["binary"])]
+
+
+async def carry_out(call: dict[str, Any]) -> dict[str, Any]:
+    return await AGENT[0].carry_out(call)
+
+
+async def look() -> dict[str, Any]:
+    return told_facts(AGENT[0])
+
+
+async def kill(attempt: str) -> None:
+    await AGENT[0].kill(attempt)
+
+
+async def forget(attempts: list[str]) -> None:
+    await AGENT[0].forget(attempts)
+
+
+async def sweep(outstanding: list[str]) -> None:
+    await AGENT[0].sweep(outstanding)
+
+
+async def read_log(run: str, job: str, number: int, ending: str, after: int) -> tuple[int, bytes]:
+    return await AGENT[0].read_log(run, job, number, ending, after)

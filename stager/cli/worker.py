@@ -1,0 +1,97 @@
+"""`stager worker`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+
+import click
+
+from stager.cli.options import Size
+from stager.model.errors import InvalidInput
+from stager.model.topology import HERE
+
+SCRATCH_SHARE = 0.8
+
+
+@click.command(
+    epilog="""\b
+Example:
+  stager worker tcp://127.0.0.1:8786 --node node0=$HOME/.local/state/stager/node --scratch /scratch/stager
+  stager worker tls://10.0.0.1:8786 --tls-dir pool-tls --node io1=/srv/stager/store --scratch /scratch --cores 16"""
+)
+@click.argument("pool", metavar="ADDRESS")
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    required=True,
+    metavar="ID=STORE",
+    help="an I/O node on this host, and the directory of its store; jobs read from the first; may be repeated",
+)
+@click.option("--name", default=None, help="how the scheduler calls this host; default: its host name")
+@click.option("--cores", type=click.IntRange(1), help="cores for jobs; default: all")
+@click.option("--memory", type=Size(), help="memory for jobs; default: all")
+@click.option("--scratch", type=click.Path(file_okay=False, path_type=Path), required=True, help="the directory for jobs' sandboxes")
+@click.option("--scratch-size", type=Size(), help="how much of that disk jobs may use; default: 80 % of what is free now")
+@click.option(
+    "--tls-dir", type=click.Path(exists=True, file_okay=False, path_type=Path), help="the pool's certificate, for tls:// addresses"
+)
+def command(
+    pool: str,
+    nodes: tuple[str, ...],
+    name: str | None,
+    cores: int | None,
+    memory: int | None,
+    scratch: Path,
+    scratch_size: int | None,
+    tls_dir: Path | None,
+) -> None:
+    """Run jobs of the pool at ADDRESS on this host. SIGTERM and Ctrl-C end it, and the jobs go on: they are taken up when it is started
+    again. Whoever reaches the pool runs programs as you.
+    """
+    from stager.adapters.binary import find_ionode
+    from stager.adapters.dask_pool import need_distributed
+    from stager.adapters.host_process import HostSettings, HostWorker, free_at, memory_here
+    from stager.service.settings import environment, pool_of
+
+    need_distributed()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    scratch = scratch.absolute()
+    settings = HostSettings(
+        address=pool_of(pool),
+        host=host_name(name or socket.gethostname()),
+        linked=linked_nodes(nodes),
+        scratch=scratch,
+        cores=cores or len(os.sched_getaffinity(0)),
+        memory_bytes=memory if memory is not None else memory_here(),
+        scratch_bytes=scratch_size if scratch_size is not None else int(free_at(scratch) * SCRATCH_SHARE),
+        binary=find_ionode(environment()),
+        tls=tls_dir.absolute() if tls_dir is not None else None,
+        environ=environment(),
+    )
+    HostWorker(settings).run()
+
+
+def host_name(name: str) -> str:
+    """It becomes the name of a resource and of Dask's worker."""
+    if name == HERE:
+        raise InvalidInput(f"{name!r} is the scheduler's own machine; name this host otherwise", subject="name")
+    if not name.replace("-", "").replace(".", "").replace("_", "").isalnum() or len(name) > 128:
+        raise InvalidInput(f"{name!r} is no name of a host; use letters, digits and ._-", subject="name")
+    return name
+
+
+def linked_nodes(words: tuple[str, ...]) -> dict[str, Path]:
+    found = {}
+    for word in words:
+        node, _, store = word.partition("=")
+        if not node or not store:
+            raise InvalidInput(f"{word!r} names no I/O node; write ID=STORE, as in io1=/srv/stager/store", subject="node")
+        if not Path(store).is_dir():
+            raise InvalidInput(f"no I/O node has its store in {store}: there is no such directory", subject=store)
+        found[node] = Path(store).absolute()
+    return found

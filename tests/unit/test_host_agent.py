@@ -1,0 +1,163 @@
+"""The agent of a compute host: two calls for one attempt join, and what another disk was given does not begin here. A script plays the
+worker; tests/conformance/test_executors.py has the real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stager.adapters import host_agent
+from stager.adapters.briefs import Briefs, brief_from
+from stager.adapters.host_agent import HostAgent, identity_of
+from stager.adapters.host_words import Call, HostFacts, Step, ending_of, plain
+from stager.model.errors import ErrorClass, StagerError
+from stager.worker import AttemptInput, AttemptOutput, AttemptResult, AttemptSpec, Outcome, Place
+from stager.worker.place import write_json
+
+SPEC = AttemptSpec(
+    attempt_id="a-1",
+    run_id="r",
+    job_id="j",
+    argv=("sh", "-c", "x"),
+    env={"TOKEN": "hush-hush"},
+    inputs=(AttemptInput("f", "g", "in"),),
+    outputs=(AttemptOutput("o", "a-1", "out"),),
+    reserve_bytes=10,
+    timeout_s=3.0,
+    unprivileged=True,
+)
+
+
+class Agent(HostAgent):
+    """Beside no node."""
+
+    def __init__(self, scratch: Path) -> None:
+        facts = HostFacts(host="h1", node="node0", cores=1, scratch=identity_of(scratch))
+        super().__init__(facts, scratch, {}, "/none")
+        self.begun: list[AttemptSpec] = []
+        self.go = asyncio.Event()
+        self.nodes.meet = lambda *args: None  # type: ignore[method-assign]
+        self.worker.run = self._run  # type: ignore[method-assign]
+
+    async def _run(self, spec: AttemptSpec) -> AttemptResult:
+        self.begun.append(spec)
+        await self.go.wait()
+        return AttemptResult(attempt_id=spec.attempt_id, outcome=Outcome.OK)
+
+
+def call(agent: Agent, step: Step = Step.RUN, **more: Any) -> dict[str, Any]:
+    given = {"attempt": "a-1", "step": step, "node": "node0", "epoch": 2, "scratch": agent.facts.scratch} | more
+    return plain(Call(**given))
+
+
+def played(tmp_path: Path, play: Any) -> Any:
+    async def main() -> Any:
+        agent, briefs = Agent(tmp_path), Briefs(tmp_path / "briefs.sock")
+        await briefs.open()
+        briefs.specs["a-1"] = SPEC
+        try:
+            return await play(agent, str(briefs.path))
+        finally:
+            await briefs.close()
+
+    return asyncio.run(main())
+
+
+def test_two_calls_for_an_attempt_join_and_one_that_is_cancelled_leaves_it_alone(tmp_path: Path) -> None:
+    async def play(agent: Agent, brief: str) -> None:
+        asked = [asyncio.create_task(agent.carry_out(call(agent, brief=brief))) for _ in range(3)]
+        while not agent.begun:
+            await asyncio.sleep(0.01)
+        asked[0].cancel()
+        await asyncio.sleep(0)
+        agent.go.set()
+        answers = await asyncio.gather(*asked[1:])
+        assert [ending_of("a-1", answer).attempt_id for answer in answers] == ["a-1", "a-1"]
+        assert agent.begun == [SPEC], "the brief came as it was given, once"
+
+    played(tmp_path, play)
+
+
+def test_what_another_disk_was_given_is_lost_and_does_not_begin(tmp_path: Path) -> None:
+    async def play(agent: Agent, brief: str) -> None:
+        ending = ending_of("a-1", await agent.carry_out(call(agent, brief=brief, scratch="another")))
+        assert isinstance(ending, AttemptResult) and ending.outcome is Outcome.LOST and not agent.begun
+
+    played(tmp_path, play)
+
+
+@pytest.mark.parametrize("by_call", [True, False])
+def test_what_was_called_off_never_begins(tmp_path: Path, by_call: bool) -> None:
+    async def play(agent: Agent, brief: str) -> None:
+        if not by_call:
+            await agent.kill("a-1")
+        ending = ending_of("a-1", await agent.carry_out(call(agent, brief=brief, called_off=by_call)))
+        assert isinstance(ending, AttemptResult) and ending.outcome is Outcome.KILLED and not agent.begun
+
+    played(tmp_path, play)
+
+
+def test_an_older_scheduler_is_refused(tmp_path: Path) -> None:
+    async def play(agent: Agent, brief: str) -> None:
+        agent.worker.epoch = 3
+        with pytest.raises(StagerError) as refused:
+            ending_of("a-1", await agent.carry_out(call(agent, brief=brief)))
+        assert refused.value.error_class is ErrorClass.REFUSED and refused.value.code == "stale_epoch"
+        assert not agent.begun
+
+    played(tmp_path, play)
+
+
+def test_without_its_brief_an_attempt_does_not_begin(tmp_path: Path) -> None:
+    async def play(agent: Agent, brief: str) -> None:
+        for where, attempt in ((brief, "a-2"), (f"{brief}.gone", "a-1")):
+            with pytest.raises(StagerError) as unasked:
+                ending_of("a-1", await agent.carry_out(call(agent, brief=where, attempt=attempt)))
+            assert unasked.value.code == "connection_lost"
+        assert not agent.begun
+
+    played(tmp_path, play)
+
+
+def test_the_socket_of_briefs_is_its_users_alone(tmp_path: Path) -> None:
+    async def play(agent: Agent, brief: str) -> None:
+        assert Path(brief).stat().st_mode & 0o777 == 0o600
+        assert await brief_from(brief, "a-1") == SPEC
+
+    played(tmp_path, play)
+
+
+def test_a_host_that_was_away_clears_away_what_is_over_and_nothing_else(tmp_path: Path) -> None:
+    async def play(agent: Agent, brief: str) -> None:
+        for attempt in ("a-1", "a-2"):
+            Place.of(tmp_path, attempt).make()
+            write_json(Place.of(tmp_path, attempt).attempt, SPEC.to_json())
+        await agent.sweep(["a-1"])
+        assert [path.name for path in (tmp_path / "attempts").iterdir()] == ["a-1"]
+
+    played(tmp_path, play)
+
+
+def test_a_log_is_read_in_pieces_from_any_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_agent, "LOG_PIECE_BYTES_MAX", 3)
+    log = tmp_path / "logs" / "r" / "j.1.out"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"abcdef")
+
+    async def play(agent: Agent, brief: str) -> None:
+        assert await agent.read_log("r", "j", 1, "out", 2) == (6, b"cde")
+        assert await agent.read_log("r", "j", 1, "err", 0) == (0, b"")
+
+    played(tmp_path, play)
+
+
+def test_neither_a_scheduler_without_a_pool_nor_a_command_imports_distributed() -> None:
+    modules = "stager.service.app, stager.service.process, stager.cli.submit, stager.cli.pool, stager.cli.worker"
+    code = f"import sys, {modules}; sys.exit('distributed' in sys.modules or 'dask' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
