@@ -21,6 +21,7 @@ WORDS = {
     "AsyncRestClient": "RestClient",
     "AsyncRestRun": "RestRun",
     "AsyncEngineRun": "EngineRun",
+    "AsyncHosts": "Hosts",
     "AsyncIterator": "Iterator",
     "stager.client.rest_async": "stager.client.rest",
     "stager.client.engines_async": "stager.client.engines",

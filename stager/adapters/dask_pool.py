@@ -131,11 +131,12 @@ class DaskPool:
         security = security_of(self.tls) if self.tls is not None else None
         client = make(self.address, asynchronous=True, security=security, timeout=ANSWER_DEADLINE_S, set_as_default=False)
         try:
-            self.client = await client
+            async with asyncio.timeout(2 * ANSWER_DEADLINE_S):
+                self.client = await client
         except BaseException:
-            with contextlib.suppress(Exception):
-                await client.close(timeout=1)
+            await closed(client)
             raise
+        log.info("the pool %s answers", self.address)
         self.up.set()
 
     async def _drop(self) -> None:
@@ -143,8 +144,7 @@ class DaskPool:
         client, self.client = self.client, None
         self.up.clear()
         if client is not None:
-            with contextlib.suppress(Exception):
-                await client.close(timeout=1)
+            await closed(client)
 
     async def _look(self) -> None:
         """At the workers that the Dask scheduler knows. Raises Transient where it does not answer."""
@@ -200,6 +200,12 @@ class DaskPool:
                 seen.reported = None
                 log.warning("host %s has not answered for %.0f s", host, LOST_AFTER_S)
                 self.heard.put(ev.HostLost(at=0.0, cause="host", host=host))
+
+
+async def closed(client: Any) -> None:
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(ANSWER_DEADLINE_S):
+            await client.close(timeout=1)
 
 
 def reported(facts: HostFacts) -> ev.HostReported:

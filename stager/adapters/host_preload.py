@@ -5,6 +5,7 @@ May know: the agent. One rule: a call of it takes plain values and answers with 
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ def dask_setup(worker: Any, file: Path) -> None:
     """`file`: what `stager worker` found out about its host."""
     said = msgspec.json.decode(file.read_bytes())
     linked = {node: Path(store) for node, store in said["linked"].items()}
+    # A line for each call is too much.
+    logging.getLogger("distributed.worker").addFilter(lambda record: not record.getMessage().startswith("Run out-of-band"))
     threading.Thread(target=end_with_parent, daemon=True, name="stager-parent").start()
     AGENT[:] = [HostAgent(facts_of(said["facts"]), Path(said["scratch"]), linked, said["binary"])]
 

@@ -40,8 +40,6 @@ END_DEADLINE_S = 10.0
 DASK_ENVIRONMENT = {
     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1000000",
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
-    # A line for each call to a host is too much.
-    "DASK_LOGGING__DISTRIBUTED": "warning",
 }
 
 

@@ -41,6 +41,7 @@ COMMANDS = {
     "node": "the I/O nodes: list, drain, forget",
     "pool": "the meeting place of the hosts that run your jobs",
     "worker": "run jobs of a pool on this host",
+    "host": "the compute hosts of a pool: list, drain, forget",
     "cluster": "certificates by which hosts of a cluster know each other",
     "pegasus": "have Pegasus workflows staged: the entries of their catalogs",
     "profile": "measurements of job types: list, show, export, import, trace",

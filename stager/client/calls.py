@@ -104,6 +104,18 @@ def forget_node(node: str, request: wire.NodeForget) -> Call[wire.NodeLoss]:
     return Call("POST", f"{of_node(node)}/forget", wire.NodeLoss, body=request, safe=False)
 
 
+def hosts() -> Call[wire.HostList]:
+    return Call("GET", "/hosts", wire.HostList)
+
+
+def drain_host(host: str) -> Call[wire.HostView]:
+    return Call("POST", f"/hosts/{quote(host, safe='')}/drain", wire.HostView)
+
+
+def forget_host(host: str, request: wire.HostForget) -> Call[wire.HostView]:
+    return Call("POST", f"/hosts/{quote(host, safe='')}/forget", wire.HostView, body=request, safe=False)
+
+
 def storage() -> Call[rest.Storage]:
     return Call("GET", "/storage", rest.Storage)
 

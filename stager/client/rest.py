@@ -98,6 +98,10 @@ class RestClient:
         """For an administrator. The node is gone for good; one of its name that comes later is a stranger."""
         return self.send(calls.forget_node(node, request))
 
+    @property
+    def hosts(self) -> Hosts:
+        return Hosts(self)
+
     def storage(self) -> rest.Storage:
         """The S3 endpoint of the service, and a key for an hour."""
         return self.send(calls.storage())
@@ -107,6 +111,24 @@ class RestClient:
 
     def run(self, run: str) -> RestRun:
         return RestRun(self, run)
+
+
+class Hosts:
+    """The compute hosts of the service's pool. Draining and forgetting one is for administrators."""
+
+    def __init__(self, client: RestClient) -> None:
+        self.client = client
+
+    def listed(self) -> list[wire.HostView]:
+        return self.client.send(calls.hosts()).hosts
+
+    def drain(self, host: str) -> wire.HostView:
+        """Nothing more is started there."""
+        return self.client.send(calls.drain_host(host))
+
+    def forget(self, host: str, request: wire.HostForget) -> wire.HostView:
+        """It does not come back, and its attempts are lost."""
+        return self.client.send(calls.forget_host(host, request))
 
 
 class RestRun:

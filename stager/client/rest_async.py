@@ -97,6 +97,10 @@ class AsyncRestClient:
         """For an administrator. The node is gone for good; one of its name that comes later is a stranger."""
         return await self.send(calls.forget_node(node, request))
 
+    @property
+    def hosts(self) -> AsyncHosts:
+        return AsyncHosts(self)
+
     async def storage(self) -> rest.Storage:
         """The S3 endpoint of the service, and a key for an hour."""
         return await self.send(calls.storage())
@@ -106,6 +110,24 @@ class AsyncRestClient:
 
     def run(self, run: str) -> AsyncRestRun:
         return AsyncRestRun(self, run)
+
+
+class AsyncHosts:
+    """The compute hosts of the service's pool. Draining and forgetting one is for administrators."""
+
+    def __init__(self, client: AsyncRestClient) -> None:
+        self.client = client
+
+    async def listed(self) -> list[wire.HostView]:
+        return (await self.client.send(calls.hosts())).hosts
+
+    async def drain(self, host: str) -> wire.HostView:
+        """Nothing more is started there."""
+        return await self.client.send(calls.drain_host(host))
+
+    async def forget(self, host: str, request: wire.HostForget) -> wire.HostView:
+        """It does not come back, and its attempts are lost."""
+        return await self.client.send(calls.forget_host(host, request))
 
 
 class AsyncRestRun:

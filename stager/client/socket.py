@@ -156,6 +156,10 @@ class Client:
     def forget_node(self, node: str, request: wire.NodeForget) -> wire.NodeLoss:
         return wire.NodeLoss.model_validate_json(self.post(f"{of_node(node)}/forget", request.model_dump_json().encode()))
 
+    @property
+    def hosts(self) -> HostsClient:
+        return HostsClient(self)
+
     def shutdown(self, *, now: bool = False) -> None:
         """Interrupts all runs (drains; `now` stops them at once) and ends the scheduler and its node."""
         self.call("POST", "/v1/shutdown", b"{}", {"now": int(now)})
@@ -163,6 +167,23 @@ class Client:
     def give_way(self) -> None:
         """Asked by a service that is to live here. Refused by another service, and where runs of the owner's are active."""
         self.post("/v1/give-way")
+
+
+class HostsClient:
+    """The compute hosts of a scheduler."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def listed(self) -> list[wire.HostView]:
+        return self.client.get(wire.HostList, "/v1/hosts").hosts
+
+    def drain(self, host: str) -> wire.HostView:
+        return wire.HostView.model_validate_json(self.client.post(f"/v1/hosts/{urllib.parse.quote(host, safe='')}/drain"))
+
+    def forget(self, host: str, request: wire.HostForget) -> wire.HostView:
+        path = f"/v1/hosts/{urllib.parse.quote(host, safe='')}/forget"
+        return wire.HostView.model_validate_json(self.client.post(path, request.model_dump_json().encode()))
 
 
 class RunClient:

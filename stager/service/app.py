@@ -21,6 +21,8 @@ from stager.runtime.clock import SteadyClock
 from stager.runtime.node_link import NodeSource
 from stager.scheduler import events as ev
 from stager.service.driving import Driving
+from stager.service.host_book import BOOK
+from stager.service.hosts import HostWatch
 from stager.service.lifetime import Lifetime
 from stager.service.live_nodes import gone_from_here, has_stores, machine_limits, this_host
 from stager.service.machine_side import MachineSide, machine_side
@@ -92,7 +94,8 @@ def opened(
     summaries = Summaries(machine.runs, stores.records, past.counters)
     summaries.settle()
     node = node_side(settings, state_dir, machine, tasks, [*remote_nodes(settings, state_dir, past.epoch), *beside])
-    heard = (Measuring(stores.profiles, past.machine).saw, run_service.saw, summaries.saw)
+    hosts = (HostWatch(machine.runs, state_dir.hosts / BOOK).saw,) if settings.pool else ()
+    heard = (Measuring(stores.profiles, past.machine).saw, run_service.saw, summaries.saw, *hosts)
     driving = Driving(past.past, node.world, stores.journal, heard, lifetime, machine.pulse)
     services = composed(machine, node, state_dir, run_service, driving.keep_at_end, tasks, is_service=is_service)
     put = machine.inbox.put

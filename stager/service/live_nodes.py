@@ -6,12 +6,14 @@ memory are divided among the nodes that share its files. A node that is spoken t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from stager.adapters.node_place import EMBEDDED_NODE
 from stager.model.topology import HERE, Host, Node, OriginLink, Topology, embedded
 from stager.planning.policy import Limits
 from stager.scheduler import events as ev
+from stager.service.host_book import BOOK, read_hosts
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
 
@@ -30,19 +32,33 @@ def limits_of(settings: Settings) -> Limits:
 
 def topology_here(settings: Settings, links: tuple[OriginLink, ...]) -> Topology:
     limits = limits_of(settings)
+    hosts = read_hosts(StateDir(settings.state_dir).hosts / BOOK) if settings.pool else {}
+    if any(hosts.values()):
+        return with_hosts(settings, links, hosts)
     here = embedded(settings.capacity_bytes, cores=limits.cores, memory_bytes=limits.memory_bytes, links=links)
+    beside = [Node(node, capacity, limits.cores, limits.memory_bytes) for node, capacity in capacities_beside(settings)]
+    if has_stores(settings):
+        (own,) = here.nodes
+        here = replace(here, nodes=(replace(own, hosts=(Host(HERE, limits.cores, limits.memory_bytes),)),))
+    return replace(here, nodes=(*here.nodes, *beside))
+
+
+def with_hosts(settings: Settings, links: tuple[OriginLink, ...], hosts: Mapping[str, tuple[Host, ...]]) -> Topology:
+    """Those that the scheduler heard of last. A node without hosts stores only."""
+    capacities = [(EMBEDDED_NODE, settings.capacity_bytes), *capacities_beside(settings)]
+    return Topology(tuple(Node(node, capacity, hosts=hosts.get(node, ())) for node, capacity in capacities), links)
+
+
+def capacities_beside(settings: Settings) -> list[tuple[str, int]]:
+    """Of the named nodes that answer now."""
     if not settings.nodes:
-        return here
+        return []
     # Most have none, and start sooner without this.
     from stager.adapters.node_remote import capacity_of
 
     tls_dir = StateDir(settings.state_dir).tls
     known = [(place.node_id, capacity_of(place, tls_dir)) for place in settings.nodes]
-    beside = [Node(node, capacity, limits.cores, limits.memory_bytes) for node, capacity in known if capacity is not None]
-    if has_stores(settings):
-        (own,) = here.nodes
-        here = replace(here, nodes=(replace(own, hosts=(Host(HERE, limits.cores, limits.memory_bytes),)),))
-    return replace(here, nodes=(*here.nodes, *beside))
+    return [(node, capacity) for node, capacity in known if capacity is not None]
 
 
 def has_stores(settings: Settings) -> bool:

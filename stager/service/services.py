@@ -12,6 +12,7 @@ from stager.service.engine_service import EngineService
 from stager.service.following import Following
 from stager.service.gc import GarbageCollector, NodeReplicas, RunRemoval
 from stager.service.health import Health
+from stager.service.hosts import HostService
 from stager.service.job_logs import JobLogs
 from stager.service.journal_queries import JournalQueries
 from stager.service.machine_side import MachineSide
@@ -42,6 +43,7 @@ class RunServices:
     journal: JournalQueries
     engines: EngineService
     nodes: NodeService
+    hosts: HostService
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def run_services(machine: MachineSide, node: NodeSide, state_dir: StateDir, run_
         JournalQueries(inquiry, runs, stores.journal.read_beside),
         EngineService(inquiry, pulse, lifetime, commits, calls, staged_calls, run_service, machine.inbox.put),
         NodeService(inquiry, commits, runs, node.view, machine.inbox.put),
+        HostService(inquiry, commits, runs, machine.inbox.put),
     )
 
 

@@ -32,6 +32,7 @@ from stager.wire.codec import (
     encode,
 )
 from stager.wire.engines import CalledFile, CallRequest, CallState, CallView, EndRequest, FileWhere, OpenCall, Place
+from stager.wire.hosts import HostForget, HostList, HostView
 from stager.wire.past import AttemptSpan, Explanation, MoveSpan, PathSpan, ProgressEvent, ProgressPage, RunHistory, RunSummary
 from stager.wire.runs import (
     AttemptLog,
@@ -77,6 +78,9 @@ __all__ = [
     "GcRequest",
     "HOST",
     "Health",
+    "HostForget",
+    "HostList",
+    "HostView",
     "JobList",
     "JobLogs",
     "JobView",

@@ -85,9 +85,13 @@ class Bed:
             raise AssertionError(f"{late}\n{self.pool.log_text() if self.pool else ''}") from None
 
     def end(self) -> None:
-        self.rig.end()
-        if self.pool is not None:
-            self.pool.end()
+        """Jobs that wait go on, so that their run can end."""
+        self.rig.gate.touch()
+        try:
+            self.rig.end()
+        finally:
+            if self.pool is not None:
+                self.pool.end()
 
 
 @pytest.fixture(params=["here", "hosts"])

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from stager.service.api.hosts import hosts_router
 from stager.service.api.housekeeping import housekeeping_router, nodes_router
 from stager.service.api.inspect import inspect_router, parts_router, sandbox_router, timelines_router
 from stager.service.api.runs import runs_router
@@ -22,8 +23,13 @@ def served() -> set[tuple[str, str]]:
         parts_router(nobody, nobody),
         timelines_router(nobody, nobody, nobody),
         sandbox_router(nobody, nobody),
+        hosts_router(nobody),
     )
-    return {(method, path.replace("{run}", "RUN").replace("{node}", "NODE")) for router in routers for method, path, _ in router.calls}
+    return {
+        (method, path.replace("{run}", "RUN").replace("{host}", "HOST").replace("{node}", "NODE"))
+        for router in routers
+        for method, path, _ in router.calls
+    }
 
 
 def documented() -> set[tuple[str, str]]:

@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 
 from stager.service.api.activity import Activity
 from stager.service.api.engines import engines_router
+from stager.service.api.hosts import hosts_router
 from stager.service.api.housekeeping import housekeeping_router, nodes_router
 from stager.service.api.inspect import inspect_router, parts_router, sandbox_router, timelines_router
 from stager.service.api.runs import runs_router
@@ -28,5 +29,6 @@ def make_api(services: Services, lifetime: Lifetime, activity: Activity) -> Star
         timelines_router(runs.logs, runs.journal, runs.following),
         sandbox_router(owner.sandboxes, lifetime),
         engines_router(runs.engines),
+        hosts_router(runs.hosts),
     )
     return Starlette(routes=[route for router in routers for route in router.routes(activity)])

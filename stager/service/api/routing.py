@@ -45,6 +45,10 @@ class Asked:
     def node(self) -> str:
         return str(self.request.path_params["node"])
 
+    @property
+    def host(self) -> str:
+        return str(self.request.path_params["host"])
+
     def text(self, name: str) -> str | None:
         return self.request.query_params.get(name)
 

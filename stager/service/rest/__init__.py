@@ -31,6 +31,7 @@ from stager.service.rest.engines import calls_router, engine_runs_router, rights
 from stager.service.rest.events import events_router
 from stager.service.rest.graph import graph_router
 from stager.service.rest.health import health_router
+from stager.service.rest.hosts import hosts_router
 from stager.service.rest.limits import Limiter, TooManyOpen, Waits
 from stager.service.rest.metrics import Counted, Figures
 from stager.service.rest.openapi import document
@@ -119,4 +120,5 @@ def shared_routers(reached: Reached) -> Iterator[APIRouter]:
     machine, node, stores = reached.machine, reached.node, reached.machine.stores
     occupancy = NodeOccupancy(machine.inquiry, machine.runs, machine.totals)
     yield places_router(occupancy, reached.runs.nodes, MeasuredProfiles(machine.inquiry, stores.profiles, stores.records, reached.profiles))
+    yield hosts_router(reached.runs.hosts)
     yield storage_router(node.objects)
