@@ -1,4 +1,4 @@
-"""The transfers for which a run waits: those that failed and are tried again, by origin and reason.
+"""The things for which a run waits: transfers that failed and are tried again, by origin and reason, its engine, and nodes.
 
 May know: the Machine's state (read only), wire. One rule: it walks what is being retried, never all files.
 """
@@ -15,6 +15,7 @@ from stager.scheduler.retries import reason
 from stager.scheduler.sources import is_for_another
 from stager.scheduler.state import Retries, RunEntry, State
 from stager.scheduler.states import RunState
+from stager.service.waiting_nodes import nodes_waited_for
 
 # A task may well compute for longer; whoever follows the run decides what that means.
 SILENT_AFTER_S = 600.0
@@ -56,7 +57,7 @@ def waiting_of(state: State, run: RunEntry, now: float, moving: Container[str] =
         is_back = bool(group.since) and (reached_at > group.fault_at or origin in through)
         group.since = [] if is_back else [max(reached_at, min(group.since))] if group.since else []
         views.append(view(origin, group, now, is_back=is_back))
-    return [*silence_of(run, now), *views]
+    return [*silence_of(run, now), *nodes_waited_for(state, run, now), *views]
 
 
 def silence_of(run: RunEntry, now: float) -> Iterator[wire.WaitingView]:

@@ -75,7 +75,8 @@ class LedgerTotals(Body):
 
 
 class WaitingView(Body):
-    """Transfers that failed for one reason at one origin and are tried again.
+    """Transfers that failed for one reason at one origin and are tried again; or a `node` that does not answer and holds what the run
+    needs (code `node_away`), or is gone with what is made again (`node_gone`); or an engine that says nothing (`engine_silent`).
 
     `since_s`: for how long it could not be reached; None: it answers. `next_try_s`: until the next of them is tried, 0 while one is.
     """
@@ -88,6 +89,7 @@ class WaitingView(Body):
     since_s: float | None
     next_try_s: float
     message: str
+    node: str = ""
 
 
 class RunStatus(Body):

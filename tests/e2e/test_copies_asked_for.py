@@ -89,6 +89,8 @@ def test_a_node_that_is_killed_and_forgotten_costs_only_what_it_alone_held(
             return next(str(view["state"]) for view in json.loads(stager.run("node", "list", "--json").stdout) if view["node"] == "node1")
 
         until(lambda: state_of_it() == "away", "its death was seen")
+        waits = json.loads(stager.run("status", run, "--json").stdout)["waiting"]
+        assert [each["node"] for each in waits if "it alone holds" in each["message"]] == ([] if copies == 2 else ["node1"])
         said = json.loads(stager.run("node", "forget", "node1", "--json").stdout)
         assert said["files_total"] == (0 if copies == 2 else len(there))
         before = wan_bytes_of(batches_of(state_dir))

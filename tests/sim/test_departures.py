@@ -20,6 +20,7 @@ from stager.scheduler.ledger import Standing, ledger_of
 from stager.scheduler.machine import Machine
 from stager.scheduler.snapshot import kept_state, restored
 from stager.scheduler.state import FileEntry
+from stager.service.waiting import waiting_of
 from stager.sim.checkers import all_checkers
 from stager.sim.faults import Trouble
 from stager.sim.simulate import simulate
@@ -125,6 +126,32 @@ def test_what_ran_on_a_node_that_is_gone_runs_elsewhere_and_what_only_it_held_is
     assert {node for job in ("make", "slow", "read") for node in stage.ran(job)[-1:]} <= {"io1", "io2"}
     assert [command.counts for command in stage.of(cmd.RequeueJob) if command.job == "slow"] == [False], "no try of its own is used up"
     assert {(command.job, command.why) for command in stage.of(cmd.RehomeJob)} >= {("read", f"io0 is gone ({WHY})")}
+
+
+def waits(machine: Machine) -> list[tuple[str, str, str]]:
+    state = machine.state
+    return [(each.node, each.code, each.message) for each in waiting_of(state, state.runs["r"], state.now)]
+
+
+def test_a_run_says_for_which_node_it_waits_and_what_is_made_again() -> None:
+    stage = Stage(LATE, {"slow": "io1"}).replaced(50.0, "io0").ask(40.0, waits).ask(53.0, waits).ask(60.0, waits)
+    assert stage.play() is RunOutcome.SUCCEEDED
+    before, away, back = stage.answers
+    assert before == []
+    [(node, code, message)] = away
+    assert (node, code) == ("io0", "node_away")
+    assert message.startswith("node io0: no answer for 3 s; it alone holds 1 file (") and "`stager node forget io0`" in message
+    assert back == [], "it is there again, with another store, and what was lost is in the making"
+
+
+def test_a_run_says_what_is_made_again_since_a_node_is_gone() -> None:
+    stage = Stage(LATE, {"slow": "io1"}).gone(50.0, "io0").ask(55.0, waits).ask(80.0, waits)
+    assert stage.play() is RunOutcome.SUCCEEDED
+    making, made = stage.answers
+    [(node, code, message)] = making
+    assert (node, code) == ("io0", "node_gone")
+    assert message.startswith(f"node io0: gone ({WHY}); 1 file (") and message.endswith("that nobody else held is made again")
+    assert made == []
 
 
 def test_a_job_that_may_not_run_twice_fails_by_name_and_does_not() -> None:

@@ -31,7 +31,7 @@ function update(cells, { info, status }) {
   say(cells[0].querySelector(".under"), info.parts > 1 ? count(info.parts, "run") : info.workflow === info.run.replace(/-\d+$/, "") ? "" : info.workflow);
   setBadge(cells[1].firstChild, info.state);
   const waiting = status?.waiting ?? [];
-  say(cells[1].querySelector(".wrong"), waiting.length ? `waits for ${waiting.map((each) => each.origin).join(", ")}` : "");
+  say(cells[1].querySelector(".wrong"), waiting.length ? `waits for ${waiting.map((each) => each.origin || each.node || "its engine").join(", ")}` : "");
   cells[2].querySelector("progress").value = info.jobs_total ? info.jobs_done / info.jobs_total : 1;
   say(cells[2].querySelector(".under"), `${info.jobs_done.toLocaleString("en")} of ${count(info.jobs_total, "job")}`);
   say(cells[2].querySelector(".wrong"), status?.jobs.failed ? `${status.jobs.failed.toLocaleString("en")} failed` : "");

@@ -1,0 +1,82 @@
+"""The nodes for which a run waits: those that do not answer and hold what it needs, and those that are gone with what is made again.
+
+May know: the Machine's state (read only), wire. One rule: it walks a run's files only while a node is away or gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stager import wire
+from stager.model.units import counted, format_duration, format_size
+from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.state import NEVER, FileEntry, RunEntry, State
+from stager.scheduler.states import CopyState, JobState, RunState
+
+AWAY_CODE, GONE_CODE = "node_away", "node_gone"
+READY_STATES = (JobState.READY, JobState.ADMITTED)
+
+
+def nodes_waited_for(state: State, run: RunEntry, now: float) -> Iterator[wire.WaitingView]:
+    if run.state is RunState.FINISHED:
+        return
+    away = {node.id: node for node in state.nodes.values() if not node.reachable and not node.gone and node.incarnation}
+    gone = [node for node in state.nodes.values() if node.gone and node.since >= run.submitted_at]
+    if not away and not gone:
+        return
+    files = [state.files[file_id] for file_id in run.file_ids.values()]
+    for node in away.values():
+        held = [file for file in files if is_waited_for(state, run, file) and is_only_on(file, node.id, away)]
+        begun = sum(attempt.run == run.id and attempt.node == node.id for attempt in state.attempts.values())
+        ready = sum(job.node == node.id and job.state in READY_STATES for job in run.jobs.values())
+        if held or begun or ready:
+            yield away_view(node, held, begun, ready, now)
+    lost = [file for file in files if gone and is_made_again(state, run, file)]
+    if lost:
+        yield gone_view(gone, lost, now)
+
+
+def is_waited_for(state: State, run: RunEntry, file: FileEntry) -> bool:
+    """By this run: one of its jobs is to read it, or it is to go home."""
+    reads = any(use[1] == run.id and not state.use_is_over(use) for use in file.uses[file.use_at :])
+    return reads or (file.run == run.id and not file.is_external and state.owes_upload(file))
+
+
+def is_only_on(file: FileEntry, node_id: str, away: dict[str, NodeEntry]) -> bool:
+    """It is there, and on no node that answers. An input that is to be had from its origin is not waited for."""
+    there = [holder for holder, copy in file.copies.items() if copy.state is CopyState.PRESENT]
+    spare = file.is_external or file.durable is not None or file.spilled is not None
+    return not spare and node_id in there and all(holder in away for holder in there)
+
+
+def is_made_again(state: State, run: RunEntry, file: FileEntry) -> bool:
+    """It was made before, nobody has it any more, and somebody is to read it or it is to go home."""
+    if file.is_external or file.run != run.id or not file.blake3 or file.copies or file.durable is not None or file.spilled is not None:
+        return False
+    return run.jobs[file.producer].state is not JobState.DONE and (state.next_use(file) != NEVER or file.destination is not None)
+
+
+def away_view(node: NodeEntry, held: list[FileEntry], begun: int, ready: int, now: float) -> wire.WaitingView:
+    since_s = max(0.0, now - node.since)
+    size = format_size(sum(file.size_bytes for file in held))
+    parts = [f"it alone holds {counted(len(held), 'file')} ({size})"] if held else []
+    parts += [f"{counted(begun, 'job')} began beside it"] if begun else []
+    parts += [f"{counted(ready, 'job')} may begin beside it"] if ready else []
+    message = f"node {node.id}: no answer for {format_duration(since_s) if since_s >= 10 else f'{round(since_s)} s'}; {', '.join(parts)}"
+    hint = f"`stager node forget {node.id}` if it does not come back"
+    return view_of(node.id, AWAY_CODE, "it does not answer", since_s, f"{message}; {hint}")
+
+
+def gone_view(gone: list[NodeEntry], lost: list[FileEntry], now: float) -> wire.WaitingView:
+    names, since = ", ".join(node.id for node in gone), max(node.since for node in gone)
+    size = format_size(sum(file.size_bytes for file in lost))
+    why = "; ".join(dict.fromkeys(node.gone for node in gone))
+    message = f"node {names}: gone ({why}); {counted(len(lost), 'file')} ({size}) that nobody else held "
+    return view_of(names, GONE_CODE, why, max(0.0, now - since), message + ("are" if len(lost) > 1 else "is") + " made again")
+
+
+def view_of(node: str, code: str, reason: str, since_s: float, message: str) -> wire.WaitingView:
+    """No transfer of it failed, and nothing of it is tried at a time."""
+    return wire.WaitingView(
+        origin="", node=node, code=code, reason=reason, since_s=since_s, fetches=0, uploads=0, next_try_s=0.0, message=message
+    )
