@@ -23,6 +23,7 @@ PACKAGE = PROJECT / "stager"
 
 # Modules that none of the package imports, and who calls them.
 CALLED_FROM_OUTSIDE = {
+    "stager.adapters.remote_node": "tests/conformance: what runs a worker on a host that shares no files with a node takes it",
     "stager.client": "plugins",
     "stager.fs": "fsspec",
     "stager.scheduler.invariants": "tests/sim, after every step of the Machine",
@@ -57,8 +58,7 @@ def tracked() -> tuple[str, ...]:
     return tuple(sorted(path for path in listed.splitlines() if (PROJECT / path).is_file()))
 
 
-# One worker runs them all, so that it parses each file once.
-pytestmark = pytest.mark.xdist_group("tidy")
+pytestmark = pytest.mark.xdist_group("tidy")  # One worker runs them all, so that it parses each file once.
 
 
 @cache

@@ -181,6 +181,16 @@ class IoNode(OriginCalls):
     async def release(self, attempt_id: str, body: Body) -> said.Released:
         return await self._attempt(said.Released, attempt_id, "release", body)
 
+    async def open_attempt(self, attempt_id: str, body: Body) -> said.OpenedAttempt:
+        """Of a job on another host. The same again gets the same answer; each incarnation has to be told."""
+        target = f"/v1/attempts/{part(attempt_id)}"
+        return await self.call(said.OpenedAttempt, "PUT", target, body, command_id=attempt_id, timeout_s=LISTING_TIMEOUT_S)
+
+    async def close_attempt(self, attempt_id: str) -> said.ClosedAttempt:
+        """From now on nothing of it is taken. A commit that came first stays, and is answered."""
+        target = f"/v1/attempts/{part(attempt_id)}"
+        return await self.call(said.ClosedAttempt, "DELETE", target, command_id=attempt_id, timeout_s=LISTING_TIMEOUT_S)
+
     async def _attempt(self, answer: type[A], attempt_id: str, what: str, body: Body) -> A:
         """Without a timeout: copying and hashing take as long as the bytes do, and a dead node breaks the connection."""
         return await self.call(answer, "POST", f"/v1/attempts/{part(attempt_id)}/{what}", body, command_id=attempt_id, timeout_s=None)

@@ -38,10 +38,10 @@ NODE_CODES_OF: dict[ErrorClass, str] = {
     ErrorClass.REFUSED: """
         bucket_exists bucket_not_empty cancelled destination_exists destination_newer exceeds_reservation no_space_node
         no_space_origin precondition_failed replica_busy share_full source_changed stale_epoch stale_incarnation
-        stripe_not_here
+        stripe_not_here ticket_closed
     """,
     ErrorClass.TRANSIENT: """
-        busy connection_lost draining internal io_error origin_unreachable peer_unreachable replication_failed short_read
+        brief_unknown busy connection_lost draining internal io_error origin_unreachable peer_unreachable replication_failed short_read
         timeout too_many_bodies unknown
     """,
     ErrorClass.CORRUPT: """

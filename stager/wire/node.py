@@ -85,6 +85,14 @@ class NodeTransfers(NodeMessage, frozen=True, kw_only=True):
     transfers: list[NodeTransfer]
 
 
+class AttemptElsewhere(NodeMessage, frozen=True, kw_only=True):
+    """One on another host that nobody closed. `state`: open | committed | released."""
+
+    attempt_id: str
+    epoch: int
+    state: str
+
+
 class NodeState(NodeMessage, frozen=True, kw_only=True):
     """GET /v1/state. `next_seq`: of the first event that is not part of it."""
 
@@ -92,6 +100,7 @@ class NodeState(NodeMessage, frozen=True, kw_only=True):
     next_seq: int
     replicas: list[NodeReplica]
     transfers: list[NodeTransfer]
+    attempts: list[AttemptElsewhere] = []
 
 
 class NodeEvent(NodeMessage, frozen=True, kw_only=True):
@@ -242,6 +251,39 @@ class StagedOut(NodeMessage, frozen=True, kw_only=True):
     undeclared: list[str]
     undeclared_count: int
     released: Released | None = None
+
+
+class OpenedInput(NodeMessage, frozen=True, kw_only=True):
+    """An input of an attempt on another host, and which content it is."""
+
+    file_id: str
+    generation: str
+    path: str
+    kind: str
+    size_bytes: int
+    blake3: str
+    executable: bool
+
+
+class OpenedAttempt(NodeMessage, frozen=True, kw_only=True):
+    """PUT /v1/attempts/{id}. `ticket` is a secret."""
+
+    ticket: str
+    inputs: list[OpenedInput]
+
+    def __repr__(self) -> str:
+        return f"OpenedAttempt(inputs={self.inputs!r})"
+
+
+class ClosedAttempt(NodeMessage, frozen=True, kw_only=True):
+    """DELETE /v1/attempts/{id}. `state`: closed, or committed where the commit came first."""
+
+    state: str
+    outputs: list[NodeReplica]
+
+
+class Brief(NodeMessage, frozen=True, kw_only=True):
+    brief: object
 
 
 class NoAnswer(NodeMessage, frozen=True, kw_only=True):

@@ -86,8 +86,10 @@ codes! {
         StaleEpoch "stale_epoch",
         StaleIncarnation "stale_incarnation",
         StripeNotHere "stripe_not_here",
+        TicketClosed "ticket_closed",
     }
     Transient {
+        BriefUnknown "brief_unknown",
         Busy "busy",
         ConnectionLost "connection_lost",
         Draining "draining",

@@ -32,6 +32,14 @@ enum Action {
     Fetch(client::FetchOptions),
     /// Write a file into a node, and through it into others
     Push(client::PushOptions),
+    /// Furnish the sandbox of an attempt on a host that shares no files with the node
+    StageIn(client::remote::RemoteOptions),
+    /// Send and commit the outputs of such an attempt
+    StageOut(client::remote::RemoteOptions),
+    /// End such an attempt at the node, and remove its sandbox
+    Release(client::remote::RemoteOptions),
+    /// Print the brief of such an attempt
+    FetchBrief(client::remote::RemoteOptions),
     /// Look a store through that no node serves, and repair what can be repaired
     Fsck(FsckOptions),
     /// Measure the store on this disk: small files made, found, read, listed, deleted
@@ -86,6 +94,10 @@ fn main() {
         Action::Transfer => transfer_agent::run(),
         Action::Fetch(options) => client::fetch(options),
         Action::Push(options) => client::push(options),
+        Action::StageIn(options) => client::remote::stage_in(options),
+        Action::StageOut(options) => client::remote::stage_out(options),
+        Action::Release(options) => client::remote::release(options),
+        Action::FetchBrief(options) => client::remote::fetch_brief(options),
         Action::Serve(options) => serve::run(options),
         Action::Fsck(options) => fsck::run(&options),
         Action::Bench(options) => bench::run(&options),

@@ -13,10 +13,12 @@ use stager_origins::{Synced, Verified};
 mod asked;
 mod at_origins;
 mod copies;
+mod remote;
 
 pub use asked::*;
 pub use at_origins::*;
 pub use copies::*;
+pub use remote::*;
 
 pub const API: u32 = 1;
 
@@ -59,6 +61,9 @@ pub struct StateAnswer {
     pub transfers: Vec<TransferState>,
     pub reservations: Vec<Reservation>,
     pub leases: Vec<LeaseAnswer>,
+    /// Those of other hosts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<OpenAttempt>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

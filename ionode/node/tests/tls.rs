@@ -157,12 +157,13 @@ fn a_caller_without_a_good_certificate_is_refused_by_name_on_both_sides() {
             let dir = trusting(foreign.dir("foreign", "scheduler"), &own);
             format!("-cert {0}/cert.pem -key {0}/key.pem", dir.display())
         }),
-        ("shows no certificate", String::new()),
     ] {
         let said = s_client(&node, &own, &args);
         assert!(said.contains("alert"), "{words}: {said}");
         logs(&node, words);
     }
+    let said = s_client(&node, &own, "");
+    assert!(said.contains("role_refused") && said.contains("neither a certificate nor a ticket"), "{said}");
     for (names, words) in [
         ("DNS:scheduler", "names no role"),
         ("URI:stager://c1/scheduler,URI:stager://c1/node/b", "names no role"),

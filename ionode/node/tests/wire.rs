@@ -66,6 +66,10 @@ fn parsed<T: DeserializeOwned>(name: &str, value: &Value) {
 }
 
 const REQUESTS: &[(&str, Check)] = &[
+    ("attempt_open.request.json", request::<OpenRequest>),
+    ("attempt_outputs.request.json", request::<OutputsRequest>),
+    ("attempt_commit.request.json", request::<CommitRequest>),
+    ("attempt_release.request.json", request::<RemoteRelease>),
     ("capacity.request.json", request::<CapacityRequest>),
     ("events_ack.request.json", request::<AckRequest>),
     ("origin.file.request.json", origin),
@@ -99,6 +103,12 @@ const REQUESTS: &[(&str, Check)] = &[
 ];
 
 const ANSWERS: &[(&str, Check)] = &[
+    ("attempt.response.json", whole::<AttemptAnswer>),
+    ("attempt_open.response.json", whole::<OpenAnswer>),
+    ("attempt_brief.response.json", whole::<BriefAnswer>),
+    ("attempt_outputs.response.json", whole::<OutputsAnswer>),
+    ("attempt_close.response.json", whole::<CloseAnswer>),
+    ("state.attempts.response.json", whole::<StateAnswer>),
     ("capacity.response.json", whole::<SpaceAnswer>),
     ("empty.response.json", request::<Empty>),
     ("error.exceeds_reservation.response.json", whole::<ErrorAnswer>),

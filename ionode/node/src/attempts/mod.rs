@@ -4,6 +4,7 @@
 
 mod direct;
 mod release;
+pub mod remote;
 mod stage_in;
 mod stage_out;
 mod table;

@@ -80,7 +80,7 @@ pub async fn stage_in(
     }
 }
 
-fn check_inputs(request: &StageInRequest) -> Result<(), ApiError> {
+pub(super) fn check_inputs(request: &StageInRequest) -> Result<(), ApiError> {
     let mut paths: BTreeSet<String> = request.direct.iter().map(|input| format!("{}/", input.path)).collect();
     for input in &request.inputs {
         check_id("file_id", &input.file_id)?;

@@ -3,7 +3,7 @@
 //! The one rule: outputs stay in the sandbox until the log names their replicas, so a crash loses neither.
 
 use std::collections::{BTreeSet, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,13 +17,12 @@ use crate::blocking::blocking;
 use crate::failure::{at, bad_request, Failure};
 use crate::sandbox::checked_directory;
 use crate::sandbox::folder::{split, Folder};
+use crate::sandbox::judge::{judged, too_large, UNDECLARED_NAMED_MAX};
 use crate::sandbox::survey::{self, Found, Survey};
 use crate::store::from_sandbox::{take_file, take_small, take_tree, INLINE_BYTES_TOGETHER, SYNC_TOGETHER_FROM};
 use crate::store::snapshot::{snapshot, Snapshot};
 use crate::store::Store;
 use crate::wire::{Output, StageOutAnswer, StageOutRequest};
-
-const UNDECLARED_NAMED_MAX: usize = 100;
 
 /// An output that is there and not committed yet.
 struct Wanted {
@@ -37,11 +36,23 @@ pub async fn stage_out(attempts: Arc<Attempts>, attempt_id: String, request: Sta
     check_outputs(&request)?;
     let lock = attempts.lock_of(&attempt_id);
     let _locked = lock.lock().await;
-    let fresh: Vec<Output> = uncommitted(&attempts, &request)?;
+    take(attempts, attempt_id, request, sandbox).await
+}
+
+/// Under the lock of the attempt, what was checked.
+pub(super) async fn take(
+    attempts: Arc<Attempts>,
+    attempt_id: String,
+    request: StageOutRequest,
+    sandbox: PathBuf,
+) -> Result<StageOutAnswer, Failure> {
+    let fresh: Vec<Output> = uncommitted(&attempts, &request.outputs)?;
     let (worker, asked, root) = (attempts.clone(), request.clone(), sandbox.clone());
     let surveyed = blocking(move || survey_all(&worker, &root, &asked, fresh)).await?;
     let (surveys, undeclared, undeclared_count) = surveyed;
-    let wanted = judge(&attempt_id, surveys)?;
+    let found = judged(&attempt_id, surveys)?;
+    let key = |output: &Output| ReplicaKey::new(&output.file_id, &output.generation);
+    let wanted: Vec<Wanted> = found.into_iter().map(|(output, found)| Wanted { key: key(&output), output, found }).collect();
     if !wanted.is_empty() {
         commit(&attempts, &attempt_id, &request, &sandbox, wanted).await?;
     }
@@ -51,7 +62,7 @@ pub async fn stage_out(attempts: Arc<Attempts>, attempt_id: String, request: Sta
     Ok(StageOutAnswer { outputs, undeclared, undeclared_count, released: None, replication: None })
 }
 
-fn check_outputs(request: &StageOutRequest) -> Result<(), ApiError> {
+pub(super) fn check_outputs(request: &StageOutRequest) -> Result<(), ApiError> {
     check_id("reservation_id", &request.reservation_id)?;
     let mut paths = BTreeSet::new();
     let mut keys = HashSet::new();
@@ -79,10 +90,10 @@ fn check_outputs(request: &StageOutRequest) -> Result<(), ApiError> {
     }
 }
 
-fn uncommitted(attempts: &Attempts, request: &StageOutRequest) -> Result<Vec<Output>, ApiError> {
+pub(super) fn uncommitted(attempts: &Attempts, outputs: &[Output]) -> Result<Vec<Output>, ApiError> {
     let accounting = attempts.context.accounting();
     let mut fresh = Vec::new();
-    for output in &request.outputs {
+    for output in outputs {
         let key = ReplicaKey::new(&output.file_id, &output.generation);
         if accounting.index.is_leaving(&key) {
             return Err(ApiError::new(Code::ReplicaBusy, &key.file_id, format!("replica {key} is being deleted; use a new generation")));
@@ -110,29 +121,6 @@ fn survey_all(attempts: &Attempts, root: &Path, request: &StageOutRequest, fresh
     Ok((surveys, undeclared, count))
 }
 
-fn judge(attempt_id: &str, surveys: Vec<(Output, Survey)>) -> Result<Vec<Wanted>, Failure> {
-    let (mut wanted, mut missing, mut escapes) = (Vec::new(), Vec::new(), Vec::new());
-    for (output, survey) in surveys {
-        match survey {
-            Survey::Found(found) => wanted.push(Wanted { key: ReplicaKey::new(&output.file_id, &output.generation), output, found }),
-            Survey::Missing if output.optional => {}
-            Survey::Missing => missing.push(output.path),
-            Survey::Escapes(path, what) => escapes.push((path, what)),
-        }
-    }
-    if !escapes.is_empty() {
-        let named: Vec<String> = escapes.iter().map(|(path, what)| format!("{path} is {what}")).collect();
-        let message = format!("outputs must be regular files inside the sandbox, of the declared kind: {}", named.join(", "));
-        let paths: Vec<String> = escapes.into_iter().map(|(path, _)| path).collect();
-        return Err(Failure::with(ApiError::new(Code::OutputEscapes, attempt_id, message), "paths", paths));
-    }
-    if missing.is_empty() {
-        return Ok(wanted);
-    }
-    let message = format!("the job did not write {}; all declared outputs must exist when it ends", missing.join(", "));
-    Err(Failure::with(ApiError::new(Code::OutputsMissing, attempt_id, message), "paths", missing))
-}
-
 async fn commit(
     attempts: &Arc<Attempts>,
     attempt_id: &str,
@@ -156,10 +144,7 @@ fn hold(attempts: &Attempts, attempt_id: &str, reservation: &Holder, holder: &Ho
     let mut accounting = attempts.context.accounting();
     let held = accounting.index.space.held_by(reservation).unwrap_or(0);
     if held < total_bytes {
-        let message = format!(
-            "the outputs of {attempt_id} are {total_bytes} bytes and {held} were reserved; grow the reservation and stage out again"
-        );
-        return Err(Failure::with(ApiError::new(Code::ExceedsReservation, attempt_id, message), "needed_bytes", total_bytes));
+        return Err(too_large(attempt_id, total_bytes, held));
     }
     accounting.index.space.hand_over(reservation, holder, total_bytes);
     Ok(())

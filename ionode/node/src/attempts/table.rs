@@ -11,6 +11,7 @@ use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKey;
 use stager_mounts::Mounts;
 
+use super::remote::Remotes;
 use crate::context::NodeContext;
 use crate::failure::at;
 use crate::fingerprints::Fingerprints;
@@ -59,6 +60,8 @@ pub struct Attempts {
     pub(super) transfers: Arc<Transfers>,
     pub(super) packs: Arc<Packs>,
     pub(super) mounts: Arc<Mounts>,
+    /// Those whose hosts share no files with this one.
+    pub remotes: Remotes,
     known: Mutex<HashMap<String, Attempt>>,
     /// One call at a time for each attempt: a repeated call waits for the first and finds its work done.
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
@@ -72,7 +75,16 @@ impl Attempts {
         packs: Arc<Packs>,
         mounts: Arc<Mounts>,
     ) -> Self {
-        Self { context, fingerprints, transfers, packs, mounts, known: Mutex::default(), locks: Mutex::default() }
+        Self {
+            context,
+            fingerprints,
+            transfers,
+            packs,
+            mounts,
+            remotes: Remotes::default(),
+            known: Mutex::default(),
+            locks: Mutex::default(),
+        }
     }
 
     pub(super) fn lock_of(&self, attempt_id: &str) -> Arc<tokio::sync::Mutex<()>> {
@@ -107,7 +119,7 @@ impl Attempts {
                 _ => std::fs::remove_file(&path).map_err(at("removing", &path))?,
             }
         }
-        Ok(())
+        self.remotes.adopt(&self.context)
     }
 }
 

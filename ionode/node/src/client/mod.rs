@@ -5,6 +5,7 @@
 mod fetch;
 mod part;
 mod push;
+pub mod remote;
 mod tree;
 mod tree_fetch;
 mod tree_push;

@@ -143,7 +143,7 @@ fn outcome(transfer_id: &str, fact: Fact) -> Result<(u64, Option<Replication>), 
 }
 
 /// `sent`: up to where it was taken from here.
-fn content(file: Arc<File>, path: std::path::PathBuf, range: Range<u64>, sent: Arc<AtomicU64>) -> Body {
+pub(super) fn content(file: Arc<File>, path: std::path::PathBuf, range: Range<u64>, sent: Arc<AtomicU64>) -> Body {
     let end = range.end;
     let blocks = stream::try_unfold(range.start, move |offset| {
         sent.store(offset, Ordering::Relaxed);

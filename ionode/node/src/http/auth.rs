@@ -28,7 +28,12 @@ pub async fn admit(node: &Node, parts: &Parts, first_contact: bool) -> Result<Ca
     let headers = &parts.headers;
     check_caller(node, &parts.method, parts.uri.path(), headers, &parts.extensions)?;
     check_api(headers)?;
-    let incarnation = text(headers, &INCARNATION)?;
+    let ticket = match role_of(&parts.extensions) {
+        Some(Role::Ticket(attempt_id)) => Some(attempt_id),
+        _ => None,
+    };
+    // A ticket is good over a restart of the node: its holder knows of no incarnation.
+    let incarnation = text(headers, &INCARNATION)?.filter(|_| ticket.is_none());
     match incarnation {
         Some(theirs) if theirs != node.context.incarnation => {
             let message = format!(
@@ -37,7 +42,7 @@ pub async fn admit(node: &Node, parts: &Parts, first_contact: bool) -> Result<Ca
             );
             return Err(ApiError::new(Code::StaleIncarnation, theirs, message));
         }
-        None if !first_contact => return Err(missing("X-Stager-Incarnation")),
+        None if !first_contact && ticket.is_none() => return Err(missing("X-Stager-Incarnation")),
         _ => {}
     }
     let epoch = match text(headers, &EPOCH)? {
@@ -52,8 +57,9 @@ pub async fn admit(node: &Node, parts: &Parts, first_contact: bool) -> Result<Ca
         check_id("command id", command_id)?;
     }
     match role_of(&parts.extensions) {
+        Some(Role::Ticket(attempt_id)) => node.attempts.remotes.check_epoch(attempt_id, epoch)?,
         // Only a scheduler begins a term: a node that did could lock the scheduler out of all others.
-        Some(Role::Node(_) | Role::Pool(_)) => drop(node.context.refuse_stale_epoch(epoch)?),
+        Some(Role::Node(_) | Role::Pool(_) | Role::Nobody) => drop(node.context.refuse_stale_epoch(epoch)?),
         Some(Role::Scheduler) | None => node.context.obey_epoch(epoch).await?,
     }
     Ok(Cause { epoch, command_id })
@@ -81,14 +87,23 @@ pub fn role_of(extensions: &Extensions) -> Option<&Role> {
 pub fn check_caller(node: &Node, method: &Method, path: &str, headers: &HeaderMap, extensions: &Extensions) -> Result<(), ApiError> {
     match role_of(extensions) {
         Some(role) => role.require(method, route(path)),
-        None => check_token(node, headers),
+        None => check_token(node, headers, extensions),
     }
 }
 
-/// All that a scraper has to show.
-pub fn check_token(node: &Node, headers: &HeaderMap) -> Result<(), ApiError> {
-    let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer ")).unwrap_or_default();
-    if equal_in_constant_time(given, node.context.store.token().as_bytes()) {
+fn bearer(headers: &HeaderMap) -> &[u8] {
+    headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer ")).unwrap_or_default()
+}
+
+/// The attempt whose ticket a call shows, or why that is none of this node; `None`: it shows no ticket.
+pub fn ticket(node: &Node, headers: &HeaderMap) -> Option<Result<String, ApiError>> {
+    node.attempts.remotes.holder(node.context.store.token(), bearer(headers))
+}
+
+/// All that a scraper has to show. Over TLS it is worth nothing.
+pub fn check_token(node: &Node, headers: &HeaderMap, extensions: &Extensions) -> Result<(), ApiError> {
+    let by_tls = role_of(extensions).is_some();
+    if !by_tls && equal_in_constant_time(bearer(headers), node.context.store.token().as_bytes()) {
         return Ok(());
     }
     Err(ApiError::new(

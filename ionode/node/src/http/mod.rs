@@ -9,6 +9,7 @@ mod framed;
 mod mounts;
 mod narrow;
 mod origins;
+mod outputs;
 mod packs;
 mod patterns;
 mod push;
@@ -94,8 +95,14 @@ async fn by_tls(node: Arc<Node>, tls: Arc<Tls>, stream: TcpStream, caller: Arc<C
     };
     match accepted {
         Ok((stream, role)) => {
-            caller.is_known();
-            connection(node, "tls", stream, Seen { role: Some(Arc::new(role)), ..Seen::default() }).await;
+            // Whoever shows no certificate has to show a ticket soon.
+            let caller = if role == Role::Nobody {
+                Some(caller)
+            } else {
+                caller.is_known();
+                None
+            };
+            connection(node, "tls", stream, Seen { caller, exposed: false, role: Some(Arc::new(role)) }).await;
         }
         Err(refused) => tracing::warn!(address, because = %refused, "a caller was refused"),
     }

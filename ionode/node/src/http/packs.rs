@@ -43,7 +43,7 @@ pub async fn pack(node: Arc<Node>, request: Request<Incoming>) -> Result<Answer,
     let length = body.size_hint().exact().map_or(PACK_BYTES_MAX, |length| length as usize);
     let replicas = chain::wanted(&node.packs, &parts.headers)?;
     let memory = node.packs.memory(length, replicas.as_ref().map_or(0, |wanted| wanted.chain.len())).await;
-    let asked = narrow::of_pack(auth::role_of(&parts.extensions), receive(body).await?);
+    let asked = narrow::of_pack(auth::role_of(&parts.extensions), &node.attempts, receive(body).await?);
     let worker = node.packs.clone();
     let working = to_its_end(async move {
         let outcomes = match replicas {
@@ -61,7 +61,7 @@ pub async fn pack(node: Arc<Node>, request: Request<Incoming>) -> Result<Answer,
     Ok(sending(node, cause, open, outcomes))
 }
 
-async fn receive(mut body: Incoming) -> Result<Vec<Result<Ask, ApiError>>, ApiError> {
+pub(super) async fn receive(mut body: Incoming) -> Result<Vec<Result<Ask, ApiError>>, ApiError> {
     let mut reader = Reader::new(PACK_BYTES_MAX);
     let mut refused = None;
     let mut passed_over = 0;
@@ -117,7 +117,7 @@ struct Sending {
     ended: bool,
 }
 
-fn sending(node: Arc<Node>, cause: Cause, open: OpenCall, outcomes: Vec<Outcome>) -> Answer {
+pub(super) fn sending(node: Arc<Node>, cause: Cause, open: OpenCall, outcomes: Vec<Outcome>) -> Answer {
     let reads = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Read(_)));
     let mut answer = match reads {
         false => answer::bytes(written(&node, outcomes, 0, true).0),

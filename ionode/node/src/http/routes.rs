@@ -17,7 +17,8 @@ use stager_core::space::Holder;
 use tracing::Instrument;
 
 use super::answer::{self, Answer};
-use super::{auth, content, mounts, narrow, origins, packs, push};
+use super::{auth, content, mounts, narrow, origins, outputs, packs, push};
+use crate::attempts::remote;
 use crate::calls::OpenCall;
 use crate::context::Cause;
 use crate::failure::{bad_request, Failure};
@@ -48,6 +49,9 @@ struct Call {
 pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
     if let Some(transfer_id) = push::transfer_of(&request) {
         return push::content(node, transfer_id, request).await.unwrap_or_else(answer::failure);
+    }
+    if let Some(sent) = outputs::of(&request) {
+        return outputs::take(node, sent, request).await.unwrap_or_else(answer::failure);
     }
     if packs::is_pack(&request) {
         return packs::pack(node, request).await.unwrap_or_else(answer::failure);
@@ -208,6 +212,7 @@ fn state(node: &Node) -> StateAnswer {
     // The number first: what happens while the rest is read has an event from there on, and may be told twice, never left out.
     let next_seq = node.context.accounting().events.next_seq();
     let transfers = node.transfers.list();
+    let attempts = node.attempts.remotes.open();
     let accounting = node.context.accounting();
     let named = |(holder, bytes): (&Holder, u64)| match holder {
         Holder::Named(id) => Some(Reservation { id: id.clone(), bytes }),
@@ -221,6 +226,7 @@ fn state(node: &Node) -> StateAnswer {
         transfers,
         reservations: accounting.index.space.reservations().filter_map(named).collect(),
         leases: leases.map(|(id, replicas)| LeaseAnswer { attempt_id: id.clone(), replicas: replicas.clone() }).collect(),
+        attempts,
     }
 }
 
@@ -298,6 +304,7 @@ async fn of_replicas(call: Call, segments: &[&str]) -> Result<Answer, Failure> {
     check_id("generation", generation)?;
     let key = ReplicaKey::new(*file_id, *generation);
     let node = &call.node;
+    narrow::to_its_inputs(call.role.as_deref(), &node.attempts, &key)?;
     match (call.method.as_str(), rest) {
         ("GET", []) => Ok(answer::ok(&node.context.replica(&key)?)),
         ("DELETE", []) => {
@@ -317,13 +324,26 @@ async fn of_replicas(call: Call, segments: &[&str]) -> Result<Answer, Failure> {
 }
 
 async fn of_attempts(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
-    let [attempt_id, action] = segments else { return Err(unknown(call).into()) };
+    let [attempt_id, action @ ..] = segments else { return Err(unknown(call).into()) };
     check_id("attempt id", attempt_id)?;
-    let (attempts, attempt_id) = (call.node.attempts.clone(), attempt_id.to_string());
-    match (call.method.as_str(), *action) {
-        ("POST", "stage-in") => Ok(answer::ok(&attempts::stage_in(attempts, call.cause.clone(), attempt_id, call.body()?).await?)),
-        ("POST", "stage-out") => Ok(answer::ok(&attempts::stage_out(attempts, call.cause.clone(), attempt_id, call.body()?).await?)),
-        ("POST", "release") => Ok(answer::ok(&attempts::release(attempts, call.cause.clone(), attempt_id, call.body()?).await?)),
+    narrow::to_its_attempt(call.role.as_deref(), attempt_id)?;
+    let (attempts, cause, attempt_id) = (call.node.attempts.clone(), call.cause.clone(), attempt_id.to_string());
+    let is_remote = attempts.remotes.get(&attempt_id).is_some();
+    match (call.method.as_str(), action) {
+        ("PUT", []) => Ok(answer::ok(&remote::open(attempts, cause, attempt_id, call.body()?).await?)),
+        ("GET", []) => Ok(answer::ok(&remote::about(&attempts, &attempt_id)?)),
+        ("DELETE", []) => Ok(answer::ok(&remote::close(attempts, attempt_id).await?)),
+        ("GET", ["brief"]) => Ok(answer::ok(&remote::brief(&attempts, &attempt_id)?)),
+        ("PUT", ["outputs"]) => Ok(answer::ok(&remote::announce(attempts, attempt_id, call.body()?).await?)),
+        ("POST", ["commit"]) => Ok(answer::ok(&remote::commit(attempts, attempt_id, call.body()?).await?)),
+        ("POST", ["release"]) if is_remote => Ok(answer::ok(&remote::release(attempts, attempt_id, call.body()?).await?)),
+        ("POST", ["stage-in" | "stage-out"]) if is_remote => {
+            let message = format!("the attempt {attempt_id} is on another host; it is staged there, with its ticket");
+            Err(bad_request(attempt_id, message).into())
+        }
+        ("POST", ["stage-in"]) => Ok(answer::ok(&attempts::stage_in(attempts, cause, attempt_id, call.body()?).await?)),
+        ("POST", ["stage-out"]) => Ok(answer::ok(&attempts::stage_out(attempts, cause, attempt_id, call.body()?).await?)),
+        ("POST", ["release"]) => Ok(answer::ok(&attempts::release(attempts, cause, attempt_id, call.body()?).await?)),
         _ => Err(unknown(call).into()),
     }
 }

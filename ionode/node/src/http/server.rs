@@ -17,15 +17,28 @@ use super::{auth, routes};
 use crate::blocking::blocking;
 use crate::metrics::{self, format, Call, OfListener, OfRoute, OTHER};
 use crate::node::Node;
+use crate::tls::roles::Role;
 use crate::{exposition, health};
 
-pub async fn answer(node: Arc<Node>, request: Request<Incoming>) -> Answer {
+pub async fn answer(node: Arc<Node>, mut request: Request<Incoming>) -> Answer {
     let started = Instant::now();
     let (method, route) = (method_word(request.method()), route(request.uri().path()));
-    if let Some(caller) = request.extensions().get::<Arc<Caller>>().filter(|_| auth::check_token(&node, request.headers()).is_ok()) {
+    let ticket = auth::ticket(&node, request.headers());
+    let known =
+        ticket.as_ref().map_or_else(|| auth::check_token(&node, request.headers(), request.extensions()).is_ok(), |holder| holder.is_ok());
+    if let Some(caller) = request.extensions().get::<Arc<Caller>>().filter(|_| known) {
         caller.is_known();
     }
+    let refused = match ticket {
+        Some(Ok(attempt_id)) => {
+            request.extensions_mut().insert(Arc::new(Role::Ticket(attempt_id)));
+            None
+        }
+        Some(Err(error)) => Some(error),
+        None => None,
+    };
     let answer = match (request.method(), route) {
+        _ if refused.is_some() => answer::failure(refused.expect("just looked").into()),
         (&Method::GET, "/healthz") => answer::ok(&json!({"state": "alive"})),
         (&Method::GET, "/readyz") => ready(&node).await,
         (&Method::GET, "/metrics") => exposition(&node, &request),

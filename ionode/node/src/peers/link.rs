@@ -21,9 +21,9 @@ use stager_origins::Secret;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::failure::bad_request;
+use crate::failure::{bad_request, Failure};
 use crate::lines;
-use crate::tls::{trust, Refused, Tls};
+use crate::tls::{trust, Anonymous, Refused, Tls};
 use crate::wire::{ErrorAnswer, NodeStatus};
 
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -100,6 +100,10 @@ pub struct Link {
     /// Where a certificate shows who calls, nothing is to be told by a token.
     token: Option<Secret>,
     tls: Option<Arc<Tls>>,
+    /// Instead of `tls`, for who has a ticket and no certificate.
+    anonymous: Option<Arc<Anonymous>>,
+    /// What is said to a node that is not asked who it is: a ticket does not allow that.
+    fixed: Option<Arc<Known>>,
     known: Mutex<Option<Arc<Known>>>,
     idle: Mutex<Vec<SendRequest<Body>>>,
 }
@@ -169,12 +173,21 @@ pub fn is_outdated(error: &ApiError, term: Term) -> bool {
 
 impl Link {
     pub fn new(expected: Option<String>, address: Address, token: Option<Secret>) -> Self {
-        Self { expected, address, token, tls: None, known: Mutex::new(None), idle: Mutex::new(Vec::new()) }
+        Self { expected, address, token, tls: None, anonymous: None, fixed: None, known: Mutex::new(None), idle: Mutex::new(Vec::new()) }
     }
 
     /// Over TCP it speaks TLS from now on, and nothing else.
     pub fn with_tls(self, tls: Option<Arc<Tls>>) -> Self {
         Self { tls, ..self }
+    }
+
+    /// In the name of an attempt; `epoch`: the one it was opened under. Without `anonymous` over plain TCP.
+    pub fn by_ticket(address: Address, ticket: &str, epoch: u64, expected: Option<String>, anonymous: Option<Arc<Anonymous>>) -> Self {
+        let identity = Identity { node_id: expected.clone().unwrap_or_default(), incarnation: String::new(), epoch };
+        let link = Self { anonymous, ..Self::new(expected, address, Some(Secret::new(ticket))) };
+        let mut headers = link.headers();
+        headers.insert("x-stager-epoch", epoch.into());
+        Self { fixed: Some(Arc::new(Known { identity, headers })), ..link }
     }
 
     /// How sentences call it.
@@ -206,6 +219,9 @@ impl Link {
     }
 
     async fn known(&self) -> Result<Arc<Known>, ApiError> {
+        if let Some(fixed) = &self.fixed {
+            return Ok(fixed.clone());
+        }
         if let Some(known) = self.known.lock().expect("nobody panics here").clone() {
             return Ok(known);
         }
@@ -249,6 +265,20 @@ impl Link {
     /// The answer of the node's incarnation of now; an error answer is an error.
     pub async fn send(&self, call: Call<'_>) -> Result<Reply<'_>, ApiError> {
         let known = self.known().await?;
+        let term = call.term;
+        let reply = self.exchange(self.request(&known, call)).await?;
+        if reply.status().is_success() {
+            return Ok(reply);
+        }
+        let (status, bytes) = reply.collect().await?;
+        let error = self.error_of(status, &bytes);
+        if is_outdated(&error, term) {
+            self.forget_identity();
+        }
+        Err(error)
+    }
+
+    fn request(&self, known: &Known, call: Call<'_>) -> Request<Body> {
         let mut request = Request::new(call.body);
         *request.method_mut() = Method::from_bytes(call.method.as_bytes()).expect("methods are plain words");
         *request.uri_mut() = call.path.parse().expect("ids and numbers make plain paths");
@@ -260,16 +290,7 @@ impl Link {
         for (name, value) in call.headers {
             headers.append(HeaderName::from_static(name), HeaderValue::try_from(value).expect("ids and numbers make plain headers"));
         }
-        let reply = self.exchange(request).await?;
-        if reply.status().is_success() {
-            return Ok(reply);
-        }
-        let (status, bytes) = reply.collect().await?;
-        let error = self.error_of(status, &bytes);
-        if is_outdated(&error, call.term) {
-            self.forget_identity();
-        }
-        Err(error)
+        request
     }
 
     /// A JSON call. One that finds another incarnation than before, or an old connection closed, is made once more.
@@ -289,6 +310,21 @@ impl Link {
     /// As `json`; the answer as it is.
     pub async fn bytes(&self, method: &str, path: &str, term: Term, within: Duration) -> Result<Bytes, ApiError> {
         self.asked(method, path, term, Bytes::new(), within).await.map(|(_, bytes)| bytes)
+    }
+
+    /// As `json`, made once, with what the node says beside an error.
+    pub async fn detailed<T: DeserializeOwned>(&self, method: &str, path: &str, body: Bytes, within: Duration) -> Result<T, Failure> {
+        let call = Call { method, path: path.to_string(), headers: Vec::new(), body: bytes_body(body), term: Term::Its };
+        let known = self.known().await?;
+        let request = self.request(&known, call);
+        let (status, bytes) = self.within(within, async { self.exchange(request).await?.collect().await }).await?;
+        match self.parsed(status, &bytes) {
+            Err(error) => {
+                let detail = serde_json::from_slice::<ErrorAnswer>(&bytes).map(|answer| answer.detail).unwrap_or_default();
+                Err(Failure { error, detail })
+            }
+            answer => Ok(answer?),
+        }
     }
 
     async fn asked(&self, method: &str, path: &str, term: Term, body: Bytes, within: Duration) -> Result<(StatusCode, Bytes), ApiError> {
@@ -388,9 +424,10 @@ impl Link {
                     let stream = TcpStream::connect(address).await?;
                     stream.set_nodelay(true)?;
                     lines::watch(&stream)?;
-                    match tls {
-                        Some(tls) => Box::new(tls.connect(stream, self.expected.as_deref()).await?),
-                        None => Box::new(stream),
+                    match (tls, &self.anonymous) {
+                        (Some(tls), _) => Box::new(tls.connect(stream, self.expected.as_deref()).await?),
+                        (None, Some(anonymous)) => Box::new(anonymous.connect(stream, self.expected.as_deref()).await?),
+                        (None, None) => Box::new(stream),
                     }
                 }
                 (Address::Unix(path), _) => Box::new(UnixStream::connect(path).await?),

@@ -19,6 +19,8 @@ pub const WITHIN: Duration = Duration::from_secs(300);
 pub const CONTENT_BYTES: u64 = 8 << 20;
 pub const ENTRIES: usize = 4096;
 
+const PACKS: &str = "/v1/packs";
+
 pub type Answers = Vec<Result<Answered, ApiError>>;
 
 /// How many of them, from the first on, go into one call; `content_bytes` of each, there or back.
@@ -35,16 +37,22 @@ pub fn fitting(content_bytes: impl IntoIterator<Item = u64>) -> usize {
 impl Link {
     /// `content_bytes`: what its gets may bring. All of a pack can be asked for again: what was done is then done already.
     pub async fn pack(&self, term: Term, asks: &[Ask], content_bytes: u64) -> Result<Answers, ApiError> {
-        self.asked_of_pack(term, asks, content_bytes, None).await
+        self.asked_of_pack(PACKS, term, asks, content_bytes, None).await
     }
 
     /// Puts that other nodes are to hold too.
     pub async fn puts(&self, term: Term, asks: &[Ask], replicas: Option<&ReplicasWanted>) -> Result<Answers, ApiError> {
-        self.asked_of_pack(term, asks, 0, replicas).await
+        self.asked_of_pack(PACKS, term, asks, 0, replicas).await
+    }
+
+    /// Puts that are no replicas.
+    pub async fn pack_at(&self, path: &str, asks: &[Ask]) -> Result<Answers, ApiError> {
+        self.asked_of_pack(path, Term::Its, asks, 0, None).await
     }
 
     async fn asked_of_pack(
         &self,
+        path: &str,
         term: Term,
         asks: &[Ask],
         content_bytes: u64,
@@ -59,7 +67,7 @@ impl Link {
         let bytes_max = asks.len() * ENTRY_HEAD_BYTES_MAX + content_bytes as usize + blocks::HEADER_BYTES;
         let mut again = true;
         loop {
-            match self.within(WITHIN, self.packed(term, headers.clone(), body.clone(), asks, bytes_max)).await {
+            match self.within(WITHIN, self.packed((path, term), headers.clone(), body.clone(), asks, bytes_max)).await {
                 Err(error) if again && (is_outdated(&error, term) || error.code == Code::ConnectionLost) => again = false,
                 outcome => return outcome,
             }
@@ -68,13 +76,13 @@ impl Link {
 
     async fn packed(
         &self,
-        term: Term,
+        (path, term): (&str, Term),
         headers: Vec<(&'static str, String)>,
         body: Bytes,
         asks: &[Ask],
         bytes_max: usize,
     ) -> Result<Answers, ApiError> {
-        let mut reply = self.send(Call { method: "POST", path: "/v1/packs".into(), headers, body: bytes_body(body), term }).await?;
+        let mut reply = self.send(Call { method: "POST", path: path.into(), headers, body: bytes_body(body), term }).await?;
         let entries = self.entries(&mut reply, bytes_max).await?;
         reply.done();
         self.judged(entries, asks)

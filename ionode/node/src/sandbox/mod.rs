@@ -4,6 +4,7 @@
 
 pub mod copy;
 pub mod folder;
+pub mod judge;
 pub mod survey;
 
 use std::path::{Path, PathBuf};

@@ -42,6 +42,9 @@ pub struct StoreSettings {
     pub inline_bytes_max: u64,
 }
 
+/// What the directories of attempts on other hosts begin with.
+pub const REMOTE: &str = "of-";
+
 pub struct Store {
     root: PathBuf,
     pub durability: Durability,
@@ -81,6 +84,12 @@ impl Store {
     pub fn partial_path(&self, key: &ReplicaKey) -> PathBuf {
         self.root.join("partial").join(name(key))
     }
+    /// Of an attempt on another host: what it was given, and what it sent so far.
+    pub fn remote_path(&self, attempt_id: &str) -> PathBuf {
+        // An id may be `..`.
+        self.root.join("remote").join(format!("{REMOTE}{attempt_id}"))
+    }
+
     pub fn attempt_path(&self, attempt_id: &str) -> PathBuf {
         self.root.join("attempts").join(format!("{attempt_id}.json"))
     }

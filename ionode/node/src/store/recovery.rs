@@ -49,7 +49,7 @@ pub fn open(root: &Path, capacity_bytes: u64, settings: StoreSettings) -> Result
     let root = root.canonicalize().map_err(at("looking for", root))?;
     let lock = lock(&root)?;
     bring_to_format(&root, durability)?;
-    for below in ["data", "partial", "attempts"] {
+    for below in ["data", "partial", "attempts", "remote"] {
         make_directory(&root.join(below))?;
     }
     let token = token(&root, durability)?;

@@ -5,10 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::Resumption;
-use rustls::pki_types::ServerName;
+use rustls::client::{Resumption, WantsClientCert};
+use rustls::crypto::{aws_lc_rs, CryptoProvider};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::TLS13;
-use rustls::ClientConfig;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use stager_core::error::{ApiError, Code};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -17,6 +19,7 @@ use tokio_rustls::{client, server, TlsAcceptor, TlsConnector};
 use super::roles::{Holder, Role};
 use super::trust::{self, PeerVerifier};
 use super::Tls;
+use crate::failure::bad_request;
 use crate::wire::ErrorAnswer;
 
 /// What each TLS connection begins with.
@@ -50,7 +53,7 @@ impl From<std::io::Error> for Refused {
 }
 
 impl Tls {
-    /// The stream to a caller with a good certificate, and who that is.
+    /// The stream to a caller with a good certificate, and who that is; or to one that shows none, which may show a ticket.
     pub async fn accept(&self, mut stream: TcpStream) -> Result<(server::TlsStream<TcpStream>, Role), Refused> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 1 && first[0] != HANDSHAKE_RECORD {
@@ -66,7 +69,8 @@ impl Tls {
                 return Err(error.into());
             }
         };
-        let shown = stream.get_ref().1.peer_certificates().and_then(|shown| Holder::of_certificate(shown.first()?));
+        let Some(shown) = stream.get_ref().1.peer_certificates() else { return Ok((stream, Role::Nobody)) };
+        let shown = shown.first().and_then(|shown| Holder::of_certificate(shown));
         match shown {
             Some(Holder { cluster, role }) if cluster == *own => Ok((stream, role)),
             found => {
@@ -84,24 +88,61 @@ impl Tls {
     /// `expected`: the node that has to answer there.
     pub async fn connect(&self, stream: TcpStream, expected: Option<&str>) -> Result<client::TlsStream<TcpStream>, Refused> {
         let loaded = self.loaded();
-        let verifier = PeerVerifier { loaded: loaded.clone(), expected: expected.map(str::to_string) };
-        let mut config = ClientConfig::builder_with_provider(loaded.provider.clone())
-            .with_protocol_versions(&[&TLS13])
-            .map_err(|error| Refused::ByTls(error.to_string()))?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
-            .with_client_cert_resolver(loaded.own.clone());
-        config.resumption = Resumption::disabled();
-        config.enable_sni = false;
-        // Nobody compares it: certificates name roles, not hosts.
-        let name = ServerName::try_from("node.stager").expect("a name");
-        let connected = TlsConnector::from(Arc::new(config)).connect(name, stream).into_fallible().await;
-        match connected {
-            Ok(stream) => Ok(stream),
-            Err((error, mut stream)) => {
-                hear_out(&mut stream).await;
-                Err(error.into())
-            }
+        let verifier = PeerVerifier {
+            provider: loaded.provider.clone(),
+            roots: loaded.roots.clone(),
+            cluster: Some(loaded.holder.cluster.clone()),
+            expected: expected.map(str::to_string),
+        };
+        let config = builder(verifier)?.with_client_cert_resolver(loaded.own.clone());
+        connect(config, stream).await
+    }
+}
+
+/// The side of an attempt on another host: it trusts an authority, and has a ticket and no certificate.
+pub struct Anonymous {
+    provider: Arc<CryptoProvider>,
+    roots: Arc<RootCertStore>,
+}
+
+impl Anonymous {
+    /// `authority`: PEM, as in `ca.pem`.
+    pub fn trusting(authority: &str) -> Result<Self, ApiError> {
+        let wrong = |why: &str| bad_request("ca_pem", format!("the certificate of the cluster's authority cannot be used: {why}"));
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
+            roots.add(certificate.map_err(|error| wrong(&error.to_string()))?).map_err(|error| wrong(&error.to_string()))?;
+        }
+        match roots.is_empty() {
+            true => Err(wrong("it holds none")),
+            false => Ok(Self { provider: Arc::new(aws_lc_rs::default_provider()), roots: Arc::new(roots) }),
+        }
+    }
+
+    pub async fn connect(&self, stream: TcpStream, expected: Option<&str>) -> Result<client::TlsStream<TcpStream>, Refused> {
+        let expected = expected.map(str::to_string);
+        let verifier = PeerVerifier { provider: self.provider.clone(), roots: self.roots.clone(), cluster: None, expected };
+        connect(builder(verifier)?.with_no_client_auth(), stream).await
+    }
+}
+
+fn builder(verifier: PeerVerifier) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Refused> {
+    let versions = ClientConfig::builder_with_provider(verifier.provider.clone()).with_protocol_versions(&[&TLS13]);
+    let builder = versions.map_err(|error| Refused::ByTls(error.to_string()))?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)))
+}
+
+async fn connect(mut config: ClientConfig, stream: TcpStream) -> Result<client::TlsStream<TcpStream>, Refused> {
+    config.resumption = Resumption::disabled();
+    config.enable_sni = false;
+    // Nobody compares it: certificates name roles, not hosts.
+    let name = ServerName::try_from("node.stager").expect("a name");
+    let connected = TlsConnector::from(Arc::new(config)).connect(name, stream).into_fallible().await;
+    match connected {
+        Ok(stream) => Ok(stream),
+        Err((error, mut stream)) => {
+            hear_out(&mut stream).await;
+            Err(error.into())
         }
     }
 }

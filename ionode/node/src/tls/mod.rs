@@ -17,7 +17,7 @@ use tokio::signal::unix::{signal, SignalKind};
 
 use crate::failure::bad_request;
 use files::{Loaded, Stamps};
-pub use handshake::Refused;
+pub use handshake::{Anonymous, Refused};
 use roles::Role;
 
 /// How soon a certificate that was renewed is taken up. SIGHUP asks for it at once.

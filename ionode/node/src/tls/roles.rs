@@ -17,6 +17,10 @@ pub enum Role {
     Scheduler,
     Node(String),
     Pool(String),
+    /// Who shows the ticket of an attempt, whatever certificate.
+    Ticket(String),
+    /// By TLS and without a certificate.
+    Nobody,
 }
 
 /// What a certificate's URI `stager://CLUSTER/ROLE` says.
@@ -40,12 +44,28 @@ const OF_NODES: &[(&str, &str)] = &[
     ("DELETE", "/v1/transfers/*"),
 ];
 
+/// Of an attempt on another host: only its own ones, and only its inputs (`http/narrow.rs`).
+const OF_TICKETS: &[(&str, &str)] = &[
+    ("GET", "/v1/attempts/*"),
+    ("GET", "/v1/attempts/*/brief"),
+    ("PUT", "/v1/attempts/*/outputs"),
+    ("POST", "/v1/attempts/*/outputs"),
+    ("PUT", "/v1/attempts/*/outputs/*"),
+    ("POST", "/v1/attempts/*/commit"),
+    ("POST", "/v1/attempts/*/release"),
+    ("GET", "/v1/replicas/*/*/content"),
+    ("GET", "/v1/replicas/*/*/manifest"),
+    ("POST", "/v1/packs"),
+];
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Scheduler => f.write_str("the scheduler"),
             Self::Node(id) => write!(f, "the node {id}"),
             Self::Pool(name) => write!(f, "the pool {name}"),
+            Self::Ticket(id) => write!(f, "the ticket of the attempt {id}"),
+            Self::Nobody => f.write_str("a caller without a certificate"),
         }
     }
 }
@@ -78,7 +98,8 @@ impl Role {
         let allowed = match self {
             Self::Scheduler => true,
             Self::Node(_) => OF_NODES.contains(&(method.as_str(), route)),
-            Self::Pool(_) => false,
+            Self::Ticket(_) => OF_TICKETS.contains(&(method.as_str(), route)),
+            Self::Pool(_) | Self::Nobody => false,
         };
         match allowed {
             true => Ok(()),
@@ -87,7 +108,11 @@ impl Role {
     }
 
     pub fn refused(&self, what: &str) -> ApiError {
-        let message = format!("the certificate of the caller is that of {self}, which may not do that ({what}); call as the scheduler");
+        let message = match self {
+            Self::Ticket(_) => format!("the call shows {self}, which does not allow that ({what}); call as the scheduler"),
+            Self::Nobody => format!("the caller shows neither a certificate nor a ticket, and may not do that ({what}); call with one"),
+            _ => format!("the certificate of the caller is that of {self}, which may not do that ({what}); call as the scheduler"),
+        };
         ApiError::new(Code::RoleRefused, self.to_string(), message)
     }
 }
@@ -123,11 +148,13 @@ mod tests {
     fn the_lists_of_roles_are_those_of_the_contract() {
         let (_, section) = include_str!("../../../../docs/formats/ionode-api.md").split_once("\n## Roles").unwrap();
         let section = section.split("\n## ").next().unwrap();
-        let (_, row) = section.split_once("\n| `node/ID`").expect("the table has a row for nodes");
-        let row = row.lines().next().unwrap();
-        let listed: Vec<&str> = row.split('`').filter(|words| words.contains(" /v1/")).collect();
-        let known: Vec<String> = OF_NODES.iter().map(|(method, route)| format!("{method} {route}")).collect();
-        assert_eq!(listed, known, "docs/formats/ionode-api.md (left) and the list of nodes (right)");
+        for (name, calls) in [("\n| `node/ID`", OF_NODES), ("\n| a ticket", OF_TICKETS)] {
+            let (_, row) = section.split_once(name).expect("the table has a row for it");
+            let row = row.lines().next().unwrap();
+            let listed: Vec<&str> = row.split('`').filter(|words| words.contains(" /v1/")).collect();
+            let known: Vec<String> = calls.iter().map(|(method, route)| format!("{method} {route}")).collect();
+            assert_eq!(listed, known, "docs/formats/ionode-api.md (left) and the list of the role (right)");
+        }
     }
 
     #[test]
@@ -140,6 +167,9 @@ mod tests {
         {
             assert_eq!(node.require(&method, route).unwrap_err().code, Code::RoleRefused, "{method} {route}");
         }
-        assert_eq!(Role::Pool("p".into()).require(&Method::GET, "/v1/node").unwrap_err().code, Code::RoleRefused);
+        for role in [Role::Pool("p".into()), Role::Nobody, Role::Ticket("a".into())] {
+            assert_eq!(role.require(&Method::GET, "/v1/node").unwrap_err().code, Code::RoleRefused);
+            assert_eq!(role.require(&Method::PUT, "/v1/attempts/*").unwrap_err().code, Code::RoleRefused);
+        }
     }
 }

@@ -13,7 +13,6 @@ use rustls::{
     AlertDescription, CertificateError, DigitallySignedStruct, Error, OtherError, PeerIncompatible, RootCertStore, SignatureScheme,
 };
 
-use super::files::Loaded;
 use super::roles::{Holder, Role};
 
 pub fn check_chain(
@@ -45,7 +44,10 @@ fn another(what: String) -> Error {
 
 /// Of the own cluster, and a node: the one of `expected`, where that is known.
 pub struct PeerVerifier {
-    pub loaded: Arc<Loaded>,
+    pub provider: Arc<CryptoProvider>,
+    pub roots: Arc<RootCertStore>,
+    /// `None`: whichever the authority made it for.
+    pub cluster: Option<String>,
     pub expected: Option<String>,
 }
 
@@ -64,11 +66,11 @@ impl ServerCertVerifier for PeerVerifier {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        check_chain(&self.loaded.provider, &self.loaded.roots, certificate, between, now)?;
-        let own = &self.loaded.holder.cluster;
+        check_chain(&self.provider, &self.roots, certificate, between, now)?;
         match (Holder::of_certificate(certificate), &self.expected) {
             (None, _) => Err(another("its certificate names no role".into())),
-            (Some(found), _) if found.cluster != *own => {
+            (Some(found), _) if self.cluster.as_ref().is_some_and(|own| found.cluster != *own) => {
+                let own = self.cluster.as_deref().unwrap_or_default();
                 Err(another(format!("its certificate is of the cluster {}, and this node is of {own}", found.cluster)))
             }
             (Some(Holder { role: Role::Node(id), .. }), Some(expected)) if id != *expected => {
@@ -85,7 +87,7 @@ impl ServerCertVerifier for PeerVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &self.loaded.provider.signature_verification_algorithms)
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -94,11 +96,11 @@ impl ServerCertVerifier for PeerVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.loaded.provider.signature_verification_algorithms)
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.loaded.provider.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
