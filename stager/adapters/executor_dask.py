@@ -11,7 +11,7 @@ from collections.abc import Collection, Container, Coroutine, Sequence
 from typing import Any, Protocol
 
 from stager.adapters import executor_local
-from stager.adapters.executor_local import AttemptExecutor, Ending, attempt_spec
+from stager.adapters.executor_local import AttemptExecutor, Ending, attempt_spec, uncounted
 from stager.adapters.host_workers import HostWorkers
 from stager.planning.plan import Access
 from stager.ports import Put
@@ -109,6 +109,10 @@ class DaskExecutor(AttemptExecutor):
         """Its host may be away for long."""
         self.tasks.start(f"the end of attempt {command.attempt}", self.worker.kill(command.attempt))
         return AttemptResult(attempt_id=command.attempt, outcome=Outcome.LOST)
+
+    def _told(self, command: cmd.StartAttempt, ending: Ending) -> None:
+        """That a worker ended while it was starting a job is no try of the job."""
+        super()._told(command, uncounted(ending) if isinstance(ending, AttemptResult) else ending)
 
     def _ended(self, command: cmd.StartAttempt, ending: AttemptResult) -> None:
         self.steps.pop(command.attempt, None)

@@ -14,13 +14,15 @@ from stager.scheduler import commands as cmd
 from stager.service.state_dir import StateDir
 from tests.e2e.nodes_rig import batches_of, given_in
 from tests.e2e.service_rig import Rig
+from tests.testbed.ionode import IoNode
 from tests.testbed.pool import Host, Pool
 
 
 class Hosts:
-    """`cores`: of each host, by its name."""
+    """`cores`: of each host, by its name. `nodes`: I/O nodes besides the embedded one."""
 
-    def __init__(self, place: Path, cores: Mapping[str, int], tls: Path | None = None) -> None:
+    def __init__(self, place: Path, cores: Mapping[str, int], tls: Path | None = None, nodes: Mapping[str, IoNode] | None = None) -> None:
+        self.nodes = dict(nodes or {})
         self.rig, self.pool = Rig(place), Pool(place / "pool", tls=tls)
         self.store = self.rig.stager.state_dir / "node"
         self.store.mkdir(parents=True, mode=0o700)
@@ -28,11 +30,14 @@ class Hosts:
         for name, count in cores.items():
             self.add(name, count)
 
-    def add(self, name: str, cores: int, *options: str) -> Host:
-        return self.pool.host(name, cores, {"node0": self.store}, options)
+    def add(self, name: str, cores: int, *options: str, near: str = "node0") -> Host:
+        """Beside that node. It reaches the others too, since all are on this machine."""
+        stores = {"node0": self.store} | {node_id: node.store for node_id, node in self.nodes.items()}
+        return self.pool.host(name, cores, {near: stores.pop(near)} | stores, options)
 
     def client(self) -> Client:
-        return self.rig.client(STAGER_POOL=self.pool.address)
+        named = [f"{node_id}={node.address}@{node.token_file}" for node_id, node in self.nodes.items()]
+        return self.rig.client(STAGER_POOL=self.pool.address, STAGER_NODES=" ".join(named))
 
     def seen(self) -> dict[str, tuple[str, int]]:
         """Of each host its state and its cores."""
