@@ -14,7 +14,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from stager.adapters.ionode import IoNode, is_lost
-from stager.model.errors import ErrorClass, Fault, StagerError
+from stager.model.errors import StagerError
+from stager.planning.transport import STRIPE_BYTES
 from stager.ports import Put
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.outstanding import Outstanding
@@ -136,9 +137,6 @@ class NodeCalls:
         wanted = self.outstanding.transfers.get(command.transfer)
         if wanted is None:
             return
-        if isinstance(wanted, cmd.AssembleStripes):
-            self.put(ev.TransferFailed(at=0.0, cause=command.id, node=self.node, transfer=command.transfer, fault=no_assembly(self.node)))
-            return
         try:
             if isinstance(wanted, cmd.CopyReplica):
                 # Not with others: the node answers when the nodes that it sends on to are ready.
@@ -148,6 +146,8 @@ class NodeCalls:
                     answer = await self.client.put_transfer(command.transfer, body, command_id=command.id)
             else:
                 origin_id = await self.origin_id(wanted.run, wanted.origin)
+                if isinstance(wanted, cmd.AssembleStripes):
+                    await self.peers.require_all(part.node for part in wanted.parts)
                 body = transfer_body(wanted, origin_id, command.priority)
                 if isinstance(wanted, cmd.Upload) and wanted.replaces and await self.is_ours(origin_id, wanted):
                     body["on_exists"] = "replace"
@@ -226,11 +226,6 @@ CALLS: dict[type, tuple[Callable[[Any], str], Callable[..., Coroutine[Any, Any, 
 }
 
 
-def no_assembly(node: str) -> Fault:
-    """The API has no call for it yet (docs/decisions/2026-11-22-stripes-on-the-way.md), so that nodes never say that they can."""
-    return Fault(ErrorClass.INVALID_INPUT, "unsupported", f"node {node!r} makes no file of parts on other nodes", node)
-
-
 def made_s_ago(made_at: float, now: float) -> int:
     """In whole seconds, rather too many: in doubt what is at the destination stays."""
     return min(S_AGO_MAX, max(0, math.ceil(now - made_at)))
@@ -248,7 +243,7 @@ def copy_body(command: cmd.CopyReplica, priority: int) -> dict[str, Any]:
     }
 
 
-def transfer_body(command: cmd.Fetch | cmd.Upload, origin_id: str, priority: int) -> dict[str, Any]:
+def transfer_body(command: cmd.Fetch | cmd.AssembleStripes | cmd.Upload, origin_id: str, priority: int) -> dict[str, Any]:
     """docs/formats/ionode-api.md, Transfers."""
     place = {"origin_id": origin_id, "path": command.path}
     if isinstance(command, cmd.Upload):
@@ -262,8 +257,9 @@ def transfer_body(command: cmd.Fetch | cmd.Upload, origin_id: str, priority: int
             "priority": priority,
             "make_executable": command.executable,
         }
+    stripe = command.stripe if isinstance(command, cmd.Fetch) else None
     expected = {
-        "size_bytes": command.size_bytes if command.stripe is None else command.stripe.file_bytes,
+        "size_bytes": command.size_bytes if stripe is None else stripe.file_bytes,
         "token": command.token or None,
         "blake3": command.blake3 or None,
         "sha256": command.sha256 or None,
@@ -277,7 +273,9 @@ def transfer_body(command: cmd.Fetch | cmd.Upload, origin_id: str, priority: int
         "priority": priority,
         "executable": command.executable,
     }
-    if command.stripe is not None:
-        stripe = command.stripe
+    if stripe is not None:
         fetch["stripe"] = {"index": stripe.index, "count": stripe.count, "stripe_bytes": stripe.stripe_bytes}
+    if isinstance(command, cmd.AssembleStripes):
+        held_by = [{"node_id": part.node, "generation": part.transfer} for part in command.parts]
+        fetch["parts"] = {"stripe_bytes": STRIPE_BYTES, "held_by": held_by}
     return fetch

@@ -7,6 +7,7 @@ and no node waits for another to be told.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from stager.adapters.ionode import IoNode, PeerAddress
 from stager.tasks import Tasks
@@ -61,6 +62,9 @@ class PeerTeller:
         """
         if (address := self.peering.addresses.get(peer)) is not None:
             await asyncio.shield(self._telling(peer, address))
+
+    async def require_all(self, peers: Iterable[str]) -> None:
+        await asyncio.gather(*(self.require(peer) for peer in peers if peer != self.node))
 
     async def close(self) -> None:
         await self.tasks.close()

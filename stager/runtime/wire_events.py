@@ -57,6 +57,7 @@ def node_reported(node: str, about: said.NodeAbout, state: said.NodeState) -> ev
         incarnation=state.incarnation,
         capacity_bytes=about.capacity_bytes,
         can_link=about.can_link,
+        can_assemble=about.can_assemble,
         replicas=replicas_seen(state.replicas),
         transfers=tuple(entry.transfer_id for entry in state.transfers if entry.state in UNENDED),
         store_id=about.store_id,

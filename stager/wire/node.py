@@ -46,6 +46,8 @@ class NodeAbout(NodeMessage, frozen=True, kw_only=True):
     can_link: bool
     draining: bool
     store_id: str = ""
+    # A node of an older version does not say.
+    can_assemble: bool = False
 
 
 class HeldStripes(NodeMessage, frozen=True, kw_only=True):

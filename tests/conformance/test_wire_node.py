@@ -240,9 +240,20 @@ def test_the_body_of_a_part_is_the_golden_one_and_what_it_made_is_reported_as_a_
     ]
 
 
-def test_a_real_node_does_not_say_that_it_can_assemble_parts() -> None:
-    """So the Machine gives it none, whatever a plan says (tests/sim/test_stripes.py)."""
-    assert not reported(golden("state.response")).can_assemble
+def test_what_is_assembled_of_parts_is_the_golden_fetch() -> None:
+    assembly = cmd.AssembleStripes(
+        id="c-911", at=0.0, cause="e1", node="node0", transfer="t-40", file="f-raw-01", lfn="one", run="r", origin="lab",
+        path="raw/one.fits", size_bytes=104857600, token="m=1763629200000000000;s=104857600", purpose=cmd.Purpose.DEMAND, priority=1,
+        parts=(cmd.Part("node1", "t-40.0", 54525952), cmd.Part("node0", "t-40.1", 50331648)),
+    )  # fmt: skip
+    assert transfer_body(assembly, "lab", 1) == golden("transfer_fetch.parts.request")
+
+
+def test_a_real_node_says_that_it_can_assemble_parts_and_one_of_an_older_version_does_not() -> None:
+    """The Machine gives parts only to a node that can, whatever a plan says (tests/sim/test_stripes.py)."""
+    assert reported(golden("state.response")).can_assemble
+    about = {key: value for key, value in golden("node.response").items() if key != "can_assemble"}
+    assert not msgspec.convert(about, NodeAbout).can_assemble
 
 
 def test_the_configuration_of_an_s3_origin_has_the_golden_keys() -> None:

@@ -7,7 +7,7 @@ One rule: what it opened is closed by the test, and the nodes are those of the `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -57,18 +57,19 @@ def found(node: IoNode, epoch: int) -> NodeRemote:
 class Composed:
     """Between `open` and `close` a scheduler in this process, on the rig's state directory."""
 
-    def __init__(self, rig: Rig) -> None:
-        self.rig, self.state_dir = rig, StateDir(rig.stager.state_dir)
+    def __init__(self, rig: Rig, capacity_bytes: int = CAPACITY_BYTES) -> None:
+        self.rig, self.capacity_bytes, self.state_dir = rig, capacity_bytes, StateDir(rig.stager.state_dir)
+        self.deadline_s = DEADLINE_S
         self.state_dir.make()
         self.scheduler: Scheduler
 
     async def open(self, beside: Callable[[int], Sequence[NodeSource]]) -> Scheduler:
         """`beside` is told the epoch."""
-        settings = Settings(self.state_dir.root, CAPACITY_BYTES, 2, environ={"STAGER_IONODE": str(ionode_binary())})
+        settings = Settings(self.state_dir.root, self.capacity_bytes, 2, environ={"STAGER_IONODE": str(ionode_binary())})
         clock, stores = SteadyClock(), open_stores(self.state_dir)
         past, lifetime = replayed(stores, limits_of(settings)), Lifetime(clock())
         self.scheduler = opened(settings, stores, past, clock, lifetime, is_service=False, beside=beside(past.epoch))
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(self.deadline_s):
             await lifetime.ready.wait()
         return self.scheduler
 
@@ -80,8 +81,11 @@ class Composed:
         """`on`: the node of each job that is not on the embedded one."""
         topology = Topology(tuple(Node(name, CAPACITY_BYTES, 2) for name in ("node0", "node1")), ())
         plan = make_plan(workflow, topology, limits=LIMITS)
-        plan = change(replace(plan, jobs=tuple(structs.replace(job, node=on.get(job.job, "node0")) for job in plan.jobs)))
-        request = wire.SubmitRequest(workflow, plan, self.rig.credentials(workflow))
+        return await self.submit_plan(workflow, change(plan), self.rig.credentials(workflow), on)
+
+    async def submit_plan(self, workflow: Workflow, plan: Plan, credentials: wire.Credentials, on: Mapping[str, str]) -> str:
+        plan = replace(plan, jobs=tuple(structs.replace(job, node=on.get(job.job, "node0")) for job in plan.jobs))
+        request = wire.SubmitRequest(workflow, plan, credentials)
         return await self.scheduler.services.runs.commands.submit(request)
 
     async def state(self, run: str) -> str:
@@ -91,7 +95,7 @@ class Composed:
         return {view.node: view for view in (await self.scheduler.services.owner.health.now()).nodes}
 
     async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(self.deadline_s):
             while not await holds():
                 await asyncio.sleep(0.05)
 
@@ -150,3 +154,10 @@ def one_job(rig: Rig, name: str) -> Workflow:
 
 def made(rig: Rig, name: str) -> bytes:
     return (rig.data / "out" / name).read_bytes()
+
+
+def restarted(composed: Composed, incarnation: str) -> Callable[[], Awaitable[bool]]:
+    async def holds() -> bool:
+        return composed.scheduler.node.process.client.incarnation != incarnation
+
+    return holds

@@ -19,7 +19,7 @@ from stager.model.workflow import Workflow
 from stager.planning.plan import Plan
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from tests.e2e.nodes_rig import Composed, found, made, on_loopback
+from tests.e2e.nodes_rig import Composed, found, made, on_loopback, restarted
 from tests.e2e.service_rig import Rig
 from tests.testbed.ionode import IoNode
 from tests.testbed.link import Link, running_link
@@ -184,10 +184,3 @@ def test_an_intermediate_has_a_second_copy_that_a_damaged_first_one_is_made_good
         await composed.close()
 
     asyncio.run(main())
-
-
-def restarted(composed: Composed, incarnation: str) -> Callable[[], Any]:
-    async def holds() -> bool:
-        return composed.scheduler.node.process.client.incarnation != incarnation
-
-    return holds

@@ -275,6 +275,24 @@ class Network:
         host.clock = clock
         return host
 
+    def give_lines(self, server: Host, rate_mbit_s: float, clients: Sequence[Host]) -> None:
+        """What `server` sends to each of these has a rate of its own, as where a provider gives one address so much. Once for a server."""
+        call("tc", "-n", server.namespace, *"qdisc add dev eth0 root handle 1: htb default 0".split())
+        rate, queue_bytes = f"{int(rate_mbit_s * 1e6)}bit", int(rate_mbit_s * 1e6 / 8 * QUEUE_S) + BURST_BYTES
+        for number, client in enumerate(clients, 1):
+            for words in (
+                f"class add dev eth0 parent 1: classid 1:{number} htb rate {rate} burst {BURST_BYTES}b cburst {BURST_BYTES}b",
+                f"qdisc add dev eth0 parent 1:{number} bfifo limit {queue_bytes}",
+                f"filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dst {client.address}/32 flowid 1:{number}",
+            ):
+                call("tc", "-n", server.namespace, *words.split())
+
+    def sent_bytes(self, host: Host) -> int:
+        """All that it has put on its line so far, headers included."""
+        with host.inside():
+            lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
+        return next(int(line.split(":")[1].split()[8]) for line in lines if line.strip().startswith("eth0:"))
+
     def cut(self, one: Host, other: Host, *, one_way: bool = False) -> None:
         """Until `mend` what they send to each other is lost without a word, also on connections that are there. `one_way`: only what `one`
         sends is lost, so it hears and is not heard."""

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from stager.adapters.ionode import PeerAddress
 from stager.adapters.journal_sqlite import Codec
 from stager.model.files import Destination, File, Location, Source
 from stager.model.ids import produced_file_id
@@ -23,8 +24,9 @@ from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits, Policy
 from stager.ports import Batch, Snapshot
 from stager.runtime.credentials import CredentialBook
-from stager.runtime.node_calls import NodeCalls
+from stager.runtime.node_calls import NodeCalls, transfer_body
 from stager.runtime.outstanding import Outstanding
+from stager.runtime.peering import Peering
 from stager.runtime.recovery import recover
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -33,6 +35,7 @@ from stager.scheduler.states import JobState
 from stager.sim.checkers import all_checkers
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
+from stager.wire.node import TransferAnswer
 
 LIMITS = Limits(cores=2)
 NOBODY: Any = None
@@ -234,9 +237,18 @@ class Asked:
     def __init__(self) -> None:
         self.origins: dict[str, Any] = {}
         self.erased: list[tuple[str, str]] = []
+        self.order: list[Any] = []
 
     async def put_origin(self, origin_id: str, config: Any) -> None:
         self.origins[origin_id] = config
+        self.order.append(origin_id)
+
+    async def put_peer(self, peer: str, address: PeerAddress) -> None:
+        self.order.append(peer)
+
+    async def put_transfer(self, transfer: str, body: Any, *, command_id: str) -> TransferAnswer:
+        self.order.append((transfer, body))
+        return TransferAnswer(state="queued")
 
     async def erase(self, origin_id: str, path: str, token: str | None, *, command_id: str) -> bool:
         self.erased.append((self.origins[origin_id]["url"], path))
@@ -259,22 +271,30 @@ def test_a_spill_is_erased_at_the_origin_of_its_run_in_an_older_journal_too(run:
     assert outstanding.erases == {}
 
 
-def test_what_no_node_can_do_is_answered_at_once_so_that_the_file_is_fetched_whole() -> None:
-    """A journal that another world wrote may ask for it; nothing may wait for it for ever."""
-    outstanding, told = Outstanding(), []
-    facts = {"file": "x1", "lfn": "in", "run": "a-1", "origin": "lab", "path": "in", "size_bytes": 8, "token": "t"}
+def test_what_is_assembled_is_asked_for_when_the_node_knows_its_origin_and_all_who_fetch_a_part() -> None:
+    asked, outstanding = Asked(), Outstanding()
+    outstanding.workflows["a-1"] = dataclasses.replace(WORKFLOW, origins={"lab": Origin("lab", OriginKind.FILE, "file:///a")})
+    facts: Any = {"file": "x1", "lfn": "in", "run": "a-1", "origin": "lab", "path": "in", "size_bytes": 8, "token": "t"}
     assemble = cmd.AssembleStripes(
         id="c1", at=0.0, cause="e1", node="node0", transfer="t1", purpose=cmd.Purpose.DEMAND, priority=1, **facts,
-        parts=(cmd.Part("node1", "t1.0", 8),),
+        parts=(cmd.Part("node1", "t1.0", 4), cmd.Part("node0", "t1.1", 4)),
     )  # fmt: skip
     outstanding.gave([assemble])
     assert outstanding.twin().transfers == {"t1": assemble}
-    book = CredentialBook(lambda run, origin: {}, lambda run, origin: False)
-    calls = NodeCalls("node0", Asked(), lambda event, *_: told.append(event), outstanding, book, lambda problem: None, lambda: 0.0, NOBODY)  # type: ignore[arg-type]
-    asyncio.run(calls.put_transfer(assemble))
-    assert [(event.transfer, event.fault.code) for event in told] == [("t1", "unsupported")]
-    outstanding.saw(told)
-    assert outstanding.transfers == {}
+    book = CredentialBook(lambda run, origin: {"kind": "file", "url": origin.url}, lambda run, origin: False)
+
+    async def main() -> None:
+        peering = Peering()
+        teller = peering.teller("node0", asked)  # type: ignore[arg-type]
+        peering.addresses["node1"] = PeerAddress("10.0.0.2:7000", "a-token", "i1")
+        calls = NodeCalls("node0", asked, lambda event, *_: None, outstanding, book, lambda problem: None, lambda: 0.0, teller)  # type: ignore[arg-type]
+        await calls.put_transfer(assemble)
+
+    asyncio.run(main())
+    (origin_id,) = asked.origins
+    body = transfer_body(assemble, origin_id, 1)
+    assert asked.order == [origin_id, "node1", ("t1", body)]
+    assert [part["generation"] for part in body["parts"]["held_by"]] == ["t1.0", "t1.1"]
 
 
 LATER_FIELDS = {"EraseSpill": "run", "GiveUpTransfer": "origin"}

@@ -49,6 +49,7 @@ impl Node {
             reserved_bytes: space.reserved_bytes,
             can_link: self.can_link,
             can_reflink: self.can_reflink,
+            can_assemble: true,
             draining: self.context.is_draining(),
         }
     }

@@ -37,6 +37,9 @@ pub struct NodeStatus {
     pub reserved_bytes: u64,
     pub can_link: bool,
     pub can_reflink: bool,
+    /// It makes a file of parts that several nodes fetch.
+    #[serde(default)]
+    pub can_assemble: bool,
     pub draining: bool,
 }
 
@@ -113,6 +116,9 @@ pub struct FetchRequest {
     /// Only these of its stripes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stripe: Option<Share>,
+    /// Its bytes are taken from these, and from the origin only what they do not give.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Parts>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

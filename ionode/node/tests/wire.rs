@@ -94,6 +94,7 @@ const REQUESTS: &[(&str, Check)] = &[
     ("transfer_copy.following.request.json", request::<TransferRequest>),
     ("transfer_copy.request.json", request::<TransferRequest>),
     ("transfer_fetch.replicas.request.json", request::<TransferRequest>),
+    ("transfer_fetch.parts.request.json", request::<TransferRequest>),
     ("transfer_fetch.stripe.request.json", request::<TransferRequest>),
     ("transfer_push.request.json", request::<TransferRequest>),
     ("transfer_fetch.request.json", request::<TransferRequest>),

@@ -316,7 +316,7 @@ async fn of_replicas(call: Call, segments: &[&str]) -> Result<Answer, Failure> {
             let asker = content::Asker { node: node.clone(), cause: call.cause, headers: call.headers, open: call.open };
             content::content(asker, key, member).await
         }
-        ("GET", ["source"]) => Ok(answer::ok(&replicas::source(&node.context, &key, call.wait()?).await?)),
+        ("GET", ["source"]) => Ok(answer::ok(&transfers::source(&node.transfers, &key, call.wait()?).await?)),
         ("GET", ["manifest"]) => content::manifest(node, &key).await,
         ("POST", ["verify"]) => Ok(answer::ok(&MatchAnswer { matches: node.fingerprints.verify(&call.cause, &key).await? })),
         _ => Err(unknown(&call).into()),

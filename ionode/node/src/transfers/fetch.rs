@@ -12,6 +12,7 @@ use stager_core::stripes::Layout;
 use stager_origins::{Entry, EntryKind, Origin, Verified};
 
 use super::arrival::{judge, Witness};
+use super::assembly::Assembly;
 use super::chain::{identity, Chain};
 use super::feed::{source_changed, Feed, OriginFeed, StripeFeed, ORIGIN_STALL as STALL};
 use super::job::{Job, Moved};
@@ -134,6 +135,10 @@ async fn bring(
 ) -> Result<(Replica, u64, Option<Verified>), Stopped> {
     let layout = layout(request).map_err(|error| (error, None))?;
     let reported = origin.capabilities().reported_checksum(entry);
+    let assembly = match &request.parts {
+        Some(parts) => Some(Assembly::new(transfers, job, request, parts, entry, origin.clone()).map_err(|error| (error, None))?),
+        None => None,
+    };
     let also = match layout {
         // What is told of the whole cannot be compared with a share of it.
         Some(_) => Also::default(),
@@ -141,12 +146,21 @@ async fn bring(
     };
     let order = Order { subject: &entry.path, also, how: How { executable: request.executable, stripes: layout } };
     let whole = OriginFeed { origin: origin.clone(), entry: entry.clone() };
-    let feed: Box<dyn Feed> = match layout {
-        Some(layout) => Box::new(StripeFeed { whole, layout }),
-        None => Box::new(whole),
+    let striped;
+    let feed: &dyn Feed = match (&assembly, layout) {
+        (Some(assembly), _) => assembly,
+        (None, Some(layout)) => {
+            striped = StripeFeed { whole, layout };
+            &striped
+        }
+        (None, None) => &whole,
     };
-    let arrived = arrive(&transfers.context, job, &order, feed.as_ref(), partial, chain).await?;
-    let Arrived { file, digests, reached, bytes_moved, in_flight } = arrived;
+    let arrived = arrive(&transfers.context, job, &order, feed, partial, chain).await?;
+    let Arrived { file, mut digests, reached, bytes_moved, in_flight } = arrived;
+    if let Some(assembly) = &assembly {
+        // Nothing is kept of what could not be compared.
+        digests = assembly.compared(&file, digests, also).await.map_err(|error| (error, None))?;
+    }
     let concluded = async {
         let (replica, verified) = judge(job, request, Witness { origin: origin.as_ref(), entry, reported }, digests).await?;
         let replica = Replica { stripes: layout, ..replica };

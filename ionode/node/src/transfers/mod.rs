@@ -3,6 +3,7 @@
 //! The one rule: every transfer that was accepted ends in exactly one event, and gives back what it held.
 
 mod arrival;
+mod assembly;
 pub mod chain;
 mod completion;
 mod copy;
@@ -14,6 +15,7 @@ mod group_commit;
 mod held;
 mod incoming_data;
 mod job;
+mod part;
 mod partial;
 pub mod push;
 mod pushes;
@@ -24,12 +26,14 @@ mod table;
 mod upload;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use stager_core::error::{ApiError, Code};
 use stager_core::ids::{check_id, check_relative_path};
 use stager_core::learn::START;
 use stager_core::queue::DEMAND_BELOW;
 use stager_core::record::Source;
+use stager_core::replica::ReplicaKey;
 use stager_core::space::Holder;
 
 pub use table::Transfers;
@@ -41,9 +45,10 @@ use table::{Transfer, TransferTable};
 
 use crate::context::Cause;
 use crate::failure::bad_request;
+use crate::replicas;
 use crate::wire::{
-    AskedAnswer, AskedAnswers, AskedTransfer, Fact, TransferAnswer, TransferKind, TransferRequest, TransferStatus, TransfersRequest,
-    UploadRequest,
+    AskedAnswer, AskedAnswers, AskedTransfer, Fact, SourceAnswer, TransferAnswer, TransferKind, TransferRequest, TransferStatus,
+    TransfersRequest, UploadRequest,
 };
 
 /// Accepts a transfer; the same id again only changes the priority, and lets go of one that is held.
@@ -150,6 +155,9 @@ fn accept(transfers: &Transfers, cause: &Cause, transfer_id: &str, request: &Tra
 }
 
 fn check_nodes(transfers: &Transfers, request: &TransferRequest) -> Result<(), ApiError> {
+    if let TransferRequest::Fetch(fetch) = request {
+        fetch.parts.as_ref().map_or(Ok(()), |parts| assembly::check(transfers, fetch, parts))?;
+    }
     if let TransferRequest::Copy(copy) = request {
         if copy.sources.is_empty() || (copy.expected.blake3.is_none() && copy.expected.identity.is_none()) {
             return Err(bad_request(&copy.file_id, "a copy names its sources, and the BLAKE3 or the identity of the content; name them"));
@@ -205,6 +213,17 @@ fn accept_upload(transfers: &Transfers, cause: &Cause, transfer_id: &str, upload
     accounting.index.lease(&lease_name(transfer_id), &[request.key()])?;
     let size_bytes = accounting.index.readable(&request.key())?.size_bytes;
     Ok(Transfer::new(request, cause.clone(), size_bytes))
+}
+
+/// What a peer asks before it reads a replica; of one that has to wait for its turn to come here, that it has.
+pub async fn source(transfers: &Transfers, key: &ReplicaKey, wait: Duration) -> Result<SourceAnswer, ApiError> {
+    match replicas::source(&transfers.context, key, wait).await {
+        Err(error) if error.code == Code::ReplicaUnknown && transfers.table().incoming.contains_key(key) => {
+            let message = format!("replica {key} waits for its turn to come to this node; ask again");
+            Err(ApiError::new(Code::ReplicaBusy, &key.file_id, message))
+        }
+        outcome => outcome,
+    }
 }
 
 /// The node ends: what has not begun is for another node, or for this one when it is back.

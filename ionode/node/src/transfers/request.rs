@@ -60,6 +60,8 @@ impl TransferRequest {
     pub(super) fn lane(&self, size_bytes: u64) -> String {
         match self {
             Self::Copy(_) => format!("node:{}", self.other_side()),
+            // The part that this node fetches must never wait for what is made of it.
+            Self::Fetch(FetchRequest { parts: Some(_), .. }) => format!("parts:{}", self.other_side()),
             Self::Upload(_) if size_bytes <= SMALL_UPLOAD_BYTES => format!("{SMALL_LANE}{}", self.other_side()),
             Self::Push(_) => "push:".to_string(),
             _ => self.other_side().to_string(),

@@ -35,6 +35,14 @@ pub struct PeerReplica {
     pub generation: String,
 }
 
+/// A file in stripes on several nodes: the one with the number `n` has the stripes of index `n`, of as many as there are nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parts {
+    pub stripe_bytes: u64,
+    pub held_by: Vec<PeerReplica>,
+}
+
 /// What a client holds becomes a replica; it sends the content by a call of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
