@@ -6,6 +6,7 @@ read it, not even for a moment, and never leaves its directory.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
@@ -117,6 +118,23 @@ class Authority:
 
     def issue(self, role: str, into: Path, days: int = LEAF_DAYS) -> Leaf:
         """A new key and its certificate as a `--tls-dir`. What was there is replaced, the key last: a node takes up whole sets only."""
+        from cryptography.hazmat.primitives import serialization
+
+        key = new_key()
+        certificate = self.sign(role, key.public_key(), days)
+        into.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_public(into / CA, (self.root / CA).read_bytes())
+        write_public(into / CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
+        write_private(into / KEY, pem_of(key))
+        return Leaf(self.cluster(), role, into, certificate.not_valid_after_utc, self.fingerprint())
+
+    def sign_request(self, csr: str, role: str, days: int = LEAF_DAYS) -> str:
+        """The certificate as PEM. Of the request only its public key counts."""
+        from cryptography.hazmat.primitives import serialization
+
+        return self.sign(role, key_of(csr), days).public_bytes(serialization.Encoding.PEM).decode()
+
+    def sign(self, role: str, key: ec.EllipticCurvePublicKey, days: int) -> x509.Certificate:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -127,30 +145,71 @@ class Authority:
         authority = self.certificate()
         signer = serialization.load_pem_private_key((self.root / CA_KEY).read_bytes(), None)
         assert isinstance(signer, type(new_key()))
-        cluster, key, now = self.cluster(), new_key(), datetime.now(UTC)
-        expires_at = min(now + timedelta(days=days), authority.not_valid_after_utc)
+        now = datetime.now(UTC)
         # A subject that is short and means nothing: who holds it stands in the URI.
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, secrets.token_hex(8))])
-        certificate = (
+        uri = x509.UniformResourceIdentifier(f"stager://{self.cluster()}/{role}")
+        return (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(authority.subject)
-            .public_key(key.public_key())
+            .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - SKEW)
-            .not_valid_after(expires_at)
+            .not_valid_after(min(now + timedelta(days=days), authority.not_valid_after_utc))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-            .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(f"stager://{cluster}/{role}")]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([uri]), critical=False)
             .sign(signer, hashes.SHA256())
         )
-        into.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_public(into / CA, authority.public_bytes(serialization.Encoding.PEM))
-        write_public(into / CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
-        write_private(into / KEY, pem_of(key))
-        return Leaf(cluster, role, into, expires_at, self.fingerprint())
+
+
+def key_of(csr: str) -> ec.EllipticCurvePublicKey:
+    """Of a request that its holder has signed. Raises InvalidInput."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        request = x509.load_pem_x509_csr(csr.encode())
+        key = request.public_key()
+        good = request.is_signature_valid
+    except ValueError:
+        good, key = False, None
+    if not good or not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise InvalidInput("the request for a certificate is none that is signed by a key on the curve P-256", subject="csr")
+    return key
+
+
+def request_by(key: ec.EllipticCurvePrivateKey) -> str:
+    """For a certificate of this key, as PEM."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def digest_of_key(key: ec.EllipticCurvePublicKey) -> str:
+    from cryptography.hazmat.primitives import serialization
+
+    spki = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(spki).hexdigest()
+
+
+def kept_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """The key in that file, which is made where there is none."""
+    from cryptography.hazmat.primitives import serialization
+
+    try:
+        found = serialization.load_pem_private_key(path.read_bytes(), None)
+    except FileNotFoundError:
+        found = new_key()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(path, pem_of(found))
+    assert isinstance(found, type(new_key())), path
+    return found
 
 
 def check_role(role: str) -> None:

@@ -57,10 +57,10 @@ class Own:
 
 
 class ClusterTls:
-    """The certificate of this scheduler, in `directory`."""
+    """The certificate of this side, in `directory`: the scheduler's, or that of another role."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, role: str = SCHEDULER) -> None:
+        self.directory, self.role = directory, role
         self.kept: Own | None = None
 
     def own(self) -> Own:
@@ -68,28 +68,26 @@ class ClusterTls:
         try:
             stamps = self._stamps()
             if self.kept is None or self.kept.stamps != stamps:
-                self.kept = read(self.directory, stamps)
+                self.kept = read(self.directory, self.role, stamps)
         except NotTrusted as problem:
             # As they are half replaced, for example: what was good stays in force, as at a node.
             if self.kept is None:
                 raise
             log.warning("the certificate before it stays in force: %s", problem)
         if self.kept.expires_at <= time.time():
-            raise NotTrusted(f"this scheduler's own certificate in {self.directory} has expired; {self._renew()}")
+            raise NotTrusted(f"this {whose(self.role)}'s own certificate in {self.directory} has expired; {how(self.role, self.directory)}")
         return self.kept
 
     def _stamps(self) -> Stamps:
         try:
             found = [(self.directory / name).stat() for name in (CA, CERTIFICATE, KEY)]
         except OSError as problem:
-            text = f"the scheduler's certificate cannot be read: {problem.filename}: {problem.strerror}"
-            raise NotTrusted(f"{text}; `stager cluster init` makes it in the state directory") from problem
+            text = f"the {whose(self.role)}'s certificate cannot be read: {problem.filename}: {problem.strerror}"
+            first = "`stager cluster init` makes it in the state directory" if self.role == SCHEDULER else how(self.role, self.directory)
+            raise NotTrusted(f"{text}; {first}") from problem
         if found[2].st_mode & 0o077:
-            raise NotTrusted(f"others can read the scheduler's key; chmod 600 {self.directory / KEY}")
+            raise NotTrusted(f"others can read the {whose(self.role)}'s key; chmod 600 {self.directory / KEY}")
         return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)
-
-    def _renew(self) -> str:
-        return f"renew it: `stager cluster certify {SCHEDULER} --out {self.directory}`"
 
     async def connected(self, address: tuple[str, int], node: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to that node and no other. Raises Lost, NotTrusted where it is not that."""
@@ -107,15 +105,15 @@ class ClusterTls:
             raise
         return reader, writer
 
-    def secured(self, connected: socket.socket, node: str) -> ssl.SSLSocket:
-        """The same for code that waits."""
+    def secured(self, connected: socket.socket, role: str) -> ssl.SSLSocket:
+        """The same for code that waits, to whoever has that role."""
         own = self.own()
         try:
             secured = own.context.wrap_socket(connected)
         except OSError as problem:
             raise self.lost(problem) from problem
         try:
-            require(secured.getpeercert(), f"{SCHEME}{own.cluster}/node/{node}")
+            require(secured.getpeercert(), f"{SCHEME}{own.cluster}/{role}")
         except NotTrusted:
             secured.close()
             raise
@@ -130,6 +128,17 @@ class ClusterTls:
         if isinstance(problem, ssl.SSLError):
             return Lost(f"TLS failed: {problem.reason or problem}", began=began)
         return Lost(str(problem) or type(problem).__name__, began=began)
+
+
+def whose(role: str) -> str:
+    return role.partition("/")[0]
+
+
+def how(role: str, directory: Path) -> str:
+    """To have a good one."""
+    if role == SCHEDULER:
+        return f"make it anew: `stager cluster certify {SCHEDULER} --out {directory}`"
+    return "join again with a new invite, or have it made anew by `stager cluster certify`"
 
 
 def reason_of(problem: OSError) -> str | None:
@@ -167,20 +176,20 @@ def uris(certificate: Any) -> list[str]:
     return [str(value) for kind, value in names if kind == "URI"]
 
 
-def read(directory: Path, stamps: Stamps) -> Own:
+def read(directory: Path, role: str, stamps: Stamps) -> Own:
     """With a handshake of the certificate with itself: nothing else of the standard library tells what is in it, and whether it is good."""
     try:
         context, server = (side(directory, protocol) for protocol in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER))
     except (OSError, ValueError) as problem:
         why = getattr(problem, "reason", None) or problem
-        raise NotTrusted(f"the scheduler's certificate in {directory} cannot be used: {why}") from problem
+        raise NotTrusted(f"the {whose(role)}'s certificate in {directory} cannot be used: {why}") from problem
     authorities = uris(context.get_ca_certs()[0])
-    client = handshake(directory, context, server)
+    client = handshake(directory, role, context, server)
     found = uris(client.getpeercert())
     cluster = authorities[0].removeprefix(SCHEME) if len(authorities) == 1 else ""
-    if found != [f"{SCHEME}{cluster}/{SCHEDULER}"]:
-        text = f"the certificate in {directory} is that of {' and '.join(found) or 'nobody'}, and not of the scheduler"
-        raise NotTrusted(f"{text}; `stager cluster certify {SCHEDULER} --out {directory}` makes that")
+    if found != [f"{SCHEME}{cluster}/{role}"]:
+        text = f"the certificate in {directory} is that of {' and '.join(found) or 'nobody'}, and not of the {role}"
+        raise NotTrusted(f"{text}; {how(role, directory)}")
     ends = (client.getpeercert() or {})["notAfter"]
     return Own(context, cluster, float(ssl.cert_time_to_seconds(str(ends))), stamps)
 
@@ -195,7 +204,7 @@ def side(directory: Path, protocol: ssl._SSLMethod) -> ssl.SSLContext:
     return context
 
 
-def handshake(directory: Path, context: ssl.SSLContext, server: ssl.SSLContext) -> ssl.SSLObject:
+def handshake(directory: Path, role: str, context: ssl.SSLContext, server: ssl.SSLContext) -> ssl.SSLObject:
     """The calling half."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(to_client, to_server)
@@ -210,8 +219,8 @@ def handshake(directory: Path, context: ssl.SSLContext, server: ssl.SSLContext) 
     except ssl.SSLCertVerificationError as problem:
         why = "has expired" if problem.verify_code == EXPIRED else "is not valid yet" if problem.verify_code == NOT_YET else ""
         why = why or f"is not of the authority in {CA} ({problem.verify_message})"
-        text = f"this scheduler's own certificate in {directory} {why}"
-        raise NotTrusted(f"{text}; renew it: `stager cluster certify {SCHEDULER} --out {directory}`") from problem
+        text = f"this {whose(role)}'s own certificate in {directory} {why}"
+        raise NotTrusted(f"{text}; {how(role, directory)}") from problem
     except ssl.SSLError as problem:
-        raise NotTrusted(f"the scheduler's certificate in {directory} cannot be used: {problem.reason}") from problem
+        raise NotTrusted(f"the {whose(role)}'s certificate in {directory} cannot be used: {problem.reason}") from problem
     return client

@@ -6,6 +6,7 @@ May know: the model's errors. One rule: a secret is named by its file, never giv
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -41,11 +42,16 @@ class NodePlace:
 def node_places(named: dict[str, tuple[str, Path | None]]) -> tuple[NodePlace, ...]:
     """From address and token file by id. Raises InvalidInput that names the node, Refused for plain text to another machine."""
     found = tuple(node_place(node_id, address, token_file) for node_id, (address, token_file) in sorted(named.items()))
+    require_alike(found)
+    return found
+
+
+def require_alike(found: Collection[NodePlace]) -> None:
+    """Raises Refused for nodes that cannot copy from one another."""
     if len({place.by_tls for place in found}) > 1:
         plain = ", ".join(place.node_id for place in found if not place.by_tls)
         text = f"nodes that speak TLS and nodes that do not ({plain}) cannot copy from one another"
         raise Refused(f"{text}; serve all with --tls-dir, and name them without @TOKEN_FILE", code="not_encrypted", subject="nodes")
-    return found
 
 
 def node_place(node_id: str, address: str, token_file: Path | None) -> NodePlace:

@@ -84,7 +84,7 @@ class Listen:
 class NodeSettings:
     """`umask` is the submitter's: finals at a file origin get their rights by it. `scrub` None: as the node's program does by itself.
     `storage` None: no S3 endpoint is needed, and one that a living node has stays. `listen` None: no other node needs to reach it, and
-    an address that a living node has stays.
+    an address that a living node has stays. `idle_exit_s` None: it never ends by itself.
     """
 
     program: str
@@ -96,6 +96,7 @@ class NodeSettings:
     scrub: Scrub | None = None
     storage: Storage | None = None
     listen: Listen | None = None
+    idle_exit_s: int | None = ORPHAN_EXIT_S
 
 
 class NodeProcess:
@@ -231,7 +232,8 @@ class NodeProcess:
             raise Refused(text, code=STATE_DIR_GONE_CODE, subject=str(settings.store_dir.parent)) from problem
         command = [settings.program, "serve", "--store", str(settings.store_dir), "--node-id", settings.node_id]
         command += ["--capacity", str(settings.capacity_bytes), "--socket", str(socket_path(settings.store_dir))]
-        command += ["--idle-exit-s", str(ORPHAN_EXIT_S)]
+        if settings.idle_exit_s is not None:
+            command += ["--idle-exit-s", str(settings.idle_exit_s)]
         if settings.scrub is not None:
             command += ["--scrub-bytes-per-s", str(settings.scrub.bytes_per_s), "--scrub-every-s", f"{settings.scrub.every_s:.0f}"]
         if settings.storage is not None:

@@ -30,7 +30,9 @@ NOT_ACCEPTED_CODE = "peer_refused"
 
 
 class NodeRemote:
-    """`client` stays the same object over the node's restarts, so whoever holds it talks to the living one."""
+    """`client` stays the same object over the node's restarts, so whoever holds it talks to the living one. `place` may be replaced by
+    where the node is now.
+    """
 
     def __init__(self, place: NodePlace, epoch: int, tls: ClusterTls | None = None) -> None:
         assert place.by_tls == (tls is not None), place
@@ -49,7 +51,7 @@ class NodeRemote:
         """The client, in contact with the node that answers. The file is read each time, since a new store has a new token."""
         token = await asyncio.to_thread(token_of, self.place) if self.secure is None else ""
         # Of its own: nobody may call without an incarnation meanwhile.
-        asking = IoNode(self.client.pool.address, token, epoch=self.client.epoch, secure=self.secure)
+        asking = IoNode(self.place.host_and_port, token, epoch=self.client.epoch, secure=self.secure)
         try:
             about = await asking.node()
         except Transient as problem:
@@ -114,7 +116,7 @@ def secured(place: NodePlace, tls_dir: Path) -> http.client.HTTPConnection:
     connection = http.client.HTTPConnection(*place.host_and_port, timeout=ASK_TIMEOUT_S)
     connected = socket.create_connection(place.host_and_port, timeout=ASK_TIMEOUT_S)
     try:
-        connection.sock = ClusterTls(tls_dir).secured(connected, place.node_id)
+        connection.sock = ClusterTls(tls_dir).secured(connected, f"node/{place.node_id}")
     except BaseException:
         connected.close()
         raise

@@ -10,7 +10,7 @@ import click
 from stager.cli.options import Size, capacity_option, cores_option, settings_of, state_dir_option
 from stager.cli.token import tenants_option
 from stager.model.errors import Refused
-from stager.service.settings import LISTEN, STORAGE_LISTEN, rest_settings, storage_settings
+from stager.service.settings import LISTEN, STORAGE_LISTEN, cluster_listen_of, rest_settings, storage_settings
 from stager.service.state_dir import LockHeld
 
 
@@ -34,6 +34,9 @@ Example:
     help="where the I/O node serves them over S3; any free port where that one is taken",
 )
 @click.option("--storage-url", default="", metavar="URL", help="the address that clients are given instead, as that of a proxy")
+@click.option(
+    "--cluster-listen", default="", metavar="IP:PORT", help="where hosts that join the cluster call, by TLS; needs `stager cluster init`"
+)
 @tenants_option
 @capacity_option
 @cores_option
@@ -46,6 +49,7 @@ def command(
     storage: int | None,
     storage_listen: str,
     storage_url: str,
+    cluster_listen: str,
     tenants: Path | None,
     capacity: int | None,
     cores: int | None,
@@ -60,7 +64,7 @@ def command(
 
     settings = replace(settings_of(state_dir, capacity, cores), tenants_file=tenants.absolute() if tenants is not None else None)
     objects = storage_settings(settings.capacity_bytes, storage, storage_listen, storage_url, trust_network=trust_network)
-    settings = replace(settings, storage=objects)
+    settings = replace(settings, storage=objects, cluster_listen=cluster_listen_of(cluster_listen))
     rest = rest_settings(listen, trust_network=trust_network, allow_hosts=allow_hosts, metrics_open=metrics_open)
     try:
         return hold_as_service(settings, rest)

@@ -70,8 +70,12 @@ class LiveWorld:
         """Makes contact with the nodes; on the loop's thread, after the journal was replayed."""
         self.attempts = attempts
         for link in links:
-            self.links[link.node] = link
-            self.tasks.start(f"the link to node {link.node}", link.run(), self.fatal)
+            self.add(link)
+
+    def add(self, link: NodeLink) -> None:
+        """Makes contact with one node more; at any time."""
+        self.links[link.node] = link
+        self.tasks.start(f"the link to node {link.node}", link.run(), self.fatal)
 
     async def close(self) -> None:
         self.inbox.close()

@@ -24,7 +24,7 @@ from stager.service.driving import Driving
 from stager.service.host_book import BOOK
 from stager.service.hosts import HostWatch
 from stager.service.lifetime import Lifetime
-from stager.service.live_nodes import gone_from_here, has_stores, machine_limits, this_host
+from stager.service.live_nodes import gone_from_here, has_stores, machine_limits, this_host, with_joined
 from stager.service.machine_side import MachineSide, machine_side
 from stager.service.measuring import Measuring
 from stager.service.node_side import NodeSide, node_side
@@ -87,6 +87,7 @@ def opened(
     """Makes contact with the embedded node, with those that the settings name and those `beside` them, and goes on with what was under
     way.
     """
+    settings = with_joined(settings)
     state_dir, tasks = StateDir(settings.state_dir), Tasks()
     tenancy = Tenancy(settings.tenants_file or state_dir.tenants, settings.state_dir, settings.environ, read_tenants)
     machine = machine_side(stores, past, clock, lifetime, tenancy)

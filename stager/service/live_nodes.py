@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from stager.adapters.node_place import EMBEDDED_NODE
+from stager.adapters.node_place import EMBEDDED_NODE, NodePlace, require_alike
 from stager.model.topology import HERE, Host, Node, OriginLink, Topology, embedded
 from stager.planning.policy import Limits
 from stager.scheduler import events as ev
@@ -31,6 +31,7 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def topology_here(settings: Settings, links: tuple[OriginLink, ...]) -> Topology:
+    settings = with_joined(settings)
     limits = limits_of(settings)
     hosts = read_hosts(StateDir(settings.state_dir).hosts / BOOK) if settings.pool else {}
     if any(hosts.values()):
@@ -59,6 +60,19 @@ def capacities_beside(settings: Settings) -> list[tuple[str, int]]:
     tls_dir = StateDir(settings.state_dir).tls
     known = [(place.node_id, capacity_of(place, tls_dir)) for place in settings.nodes]
     return [(node, capacity) for node, capacity in known if capacity is not None]
+
+
+def with_joined(settings: Settings) -> Settings:
+    """With the nodes that have joined the cluster, as they are in the registry now. What a node says of itself counts."""
+    registry = StateDir(settings.state_dir).nodes
+    if not registry.is_dir():
+        return settings
+    from stager.adapters.registry_file import FileRegistry
+
+    joined = {name: NodePlace(name, entry.at.address, None) for name, entry in FileRegistry(registry).nodes().items() if entry.at}
+    places = {place.node_id: place for place in settings.nodes} | joined
+    require_alike(places.values())
+    return replace(settings, nodes=tuple(places[name] for name in sorted(places)))
 
 
 def has_stores(settings: Settings) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from stager.adapters.executor_engine import EngineExecutor, Executors
 from stager.adapters.executor_local import LocalExecutor
 from stager.adapters.node_place import EMBEDDED_NODE
 from stager.adapters.node_process import Listen, NodeProcess, NodeSettings, Scrub, Storage
+from stager.adapters.own_address import own_address
 from stager.adapters.storage_keys import KeyIssuer
 from stager.model.errors import InvalidInput, StagerError
 from stager.runtime.attempt_nodes import AttemptNodes
@@ -46,7 +46,7 @@ PEERS_LISTEN = Listen("127.0.0.1:0")
 
 @dataclass(frozen=True, slots=True)
 class NodeSide:
-    """`process`: the embedded node's; `links` are to all. `objects` None: it keeps none for tenants."""
+    """`process`: the embedded node's; `links` are to all. `objects` None: it keeps none for tenants. `link_to`: a link to one node more."""
 
     process: NodeProcess
     objects: Objects | None
@@ -56,6 +56,7 @@ class NodeSide:
     continuation: Continuation
     kept_sandboxes: KeptSandboxes
     world: LiveWorld
+    link_to: Callable[[NodeSource], NodeLink]
 
 
 def embedded(settings: Settings, state_dir: StateDir, epoch: int, listen: Listen | None) -> tuple[NodeProcess, Objects | None]:
@@ -80,7 +81,8 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     """
     past, inbox, clock, pulse = machine.past, machine.inbox, machine.clock, machine.pulse
     outstanding = past.outstanding
-    process, objects = embedded(settings, state_dir, past.epoch, listen_for(settings, state_dir) if beside else None)
+    has_peers = bool(beside) or settings.cluster_listen is not None
+    process, objects = embedded(settings, state_dir, past.epoch, listen_for(settings, state_dir) if has_peers else None)
     links: dict[str, NodeLink] = {}
     peering, stores = Peering(), StoreOwners({node.id: node.store_id for node in machine.runs.state.nodes.values()})
     port = AttemptNodes(outstanding, links)
@@ -95,21 +97,25 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     executors = Executors(local, EngineExecutor(worker, inbox.put, around, pulse.beat), around, on_hosts)
     continuation = Continuation(outstanding, executors, inbox, tasks, machine.lifetime, pulse, {process.node_id})
     world = LiveWorld(machine.stores.journal, inbox, outstanding, asyncio.get_running_loop(), continuation.carried_out)
-    # Where the embedded node refuses, nothing goes on: another scheduler rules it. Another node is done without.
-    refusals: list[tuple[NodeSource, Callable[[StagerError], None]]] = [(process, world.fatal)]
-    refusals += [(source, partial(left_out, source.node_id)) for source in beside]
-    for source, refused in refusals:
+
+    def link_to(source: NodeSource) -> NodeLink:
         if source.node_id in links:
             raise InvalidInput(f"two I/O nodes are named {source.node_id!r}; name each differently", subject=source.node_id)
+        # Where the embedded node refuses, nothing goes on: another scheduler rules it. Another node is done without.
+        refused = world.fatal if source is process else partial(left_out, source.node_id)
         links[source.node_id] = NodeLink(source, inbox.put, outstanding, machine.book, world.fatal, refused, clock, peering, stores)
+        return links[source.node_id]
+
+    for source in (process, *beside):
+        link_to(source)
     view = NodeWatch(links, process.node_id, executors, outstanding)
-    return NodeSide(process, objects, links, view, executors, continuation, kept_sandboxes, world)
+    return NodeSide(process, objects, links, view, executors, continuation, kept_sandboxes, world, link_to)
 
 
 def listen_for(settings: Settings, state_dir: StateDir) -> Listen:
     """Where the nodes that are named can reach the embedded one: at the address from which this machine reaches them."""
     far = [place.host_and_port for place in settings.nodes if place.by_tls]
-    if not far:
+    if not far and settings.cluster_listen is None:
         return PEERS_LISTEN
     tls_dir = state_dir.node_tls
     if not (tls_dir / "cert.pem").exists():
@@ -119,19 +125,10 @@ def listen_for(settings: Settings, state_dir: StateDir) -> Listen:
         )
     addresses = [own for place in far if (own := own_address(*place)) is not None]
     beyond = [own for own in addresses if not own.startswith("127.") and own != "::1"]
+    if settings.cluster_listen is not None:
+        beyond = [settings.cluster_listen[0]]
     own = next(iter([*beyond, *addresses]), "127.0.0.1")
     return Listen(f"[{own}]:0" if ":" in own else f"{own}:0", tls_dir=tls_dir)
-
-
-def own_address(host: str, port: int) -> str | None:
-    """Nothing is sent for that. None: this machine has no way there now."""
-    try:
-        ((family, kind, _, _, address), *_) = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-        with socket.socket(family, kind) as asking:
-            asking.connect(address)
-            return str(asking.getsockname()[0])
-    except OSError:
-        return None
 
 
 def host_executor(settings: Settings, state_dir: StateDir, machine: MachineSide, around: Surroundings) -> DaskExecutor:

@@ -125,8 +125,9 @@ def hold(settings: Settings, rest: RestSettings | None = None) -> int:
     state_dir.make()
     os.umask(0o077)
     with state_dir.held(), contextlib.ExitStack() as stack:
-        tcp = stack.enter_context(listen_tcp(rest)) if rest is not None else None
-        return asyncio.run(serve(settings, state_dir, rest, tcp))
+        tcp = stack.enter_context(listen_tcp(rest.host, rest.port)) if rest is not None else None
+        cluster = stack.enter_context(listen_for_hosts(settings, state_dir)) if settings.cluster_listen is not None else None
+        return asyncio.run(serve(settings, state_dir, rest, tcp, cluster))
 
 
 def hold_as_service(settings: Settings, rest: RestSettings) -> int:
@@ -157,7 +158,13 @@ def refusal_to_give_way(state_dir: Path) -> str:
     return ""
 
 
-async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | None, tcp: socket.socket | None) -> int:
+async def serve(
+    settings: Settings,
+    state_dir: StateDir,
+    rest: RestSettings | None,
+    tcp: socket.socket | None,
+    cluster: socket.socket | None = None,
+) -> int:
     beside = [threads := Threads("beside")]
     asyncio.get_running_loop().set_default_executor(threads)
     holding, clock = Holding(state_dir, state_dir.lock_file()), SteadyClock()
@@ -186,12 +193,15 @@ async def serve(settings: Settings, state_dir: StateDir, rest: RestSettings | No
             end_reading = reading.close
             beside.append(limiter.threads)
             servers.append((rest_server(scheduler, rest, tokens, reading, limiter), tcp))
+        rest_servers = [listening for _, listening in servers[1:]]
+        if cluster is not None:
+            servers.append((stack.enter_context(cluster_server(scheduler, settings, past.epoch, cluster)), cluster))
         scheduler.start("the scheduler", watch(holding, clock.ahead_s))
         serving = [scheduler.start("the API", server.serve(sockets=[listening])) for server, listening in servers]
         if rest is None:
             # A service does not end by itself when nobody needs it.
             scheduler.start("the check for idleness", end_when_idle(services.shutdown, activity, settings.idle_exit_s))
-        tell_addresses(state_dir, past.epoch, [listening for _, listening in servers[1:]])
+        tell_addresses(state_dir, past.epoch, rest_servers)
         await lifetime.ended.wait()
         code = await end(scheduler, lifetime, holding, [server for server, _ in servers], serving, end_reading)
     await leave(beside, code)
@@ -282,6 +292,37 @@ def rest_server(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore
     return Server(config)
 
 
+@contextlib.contextmanager
+def cluster_server(scheduler: Scheduler, settings: Settings, epoch: int, listening: socket.socket) -> Iterator[Server]:
+    # Few services have hosts that join.
+    from stager.service.cluster_server import configured
+    from stager.service.joined import Joined, told
+
+    node = scheduler.node
+    joined = Joined(
+        settings,
+        scheduler.state_dir,
+        epoch,
+        node.links,
+        lambda source: node.world.add(node.link_to(source)),
+        scheduler.machine.inbox.put,
+    )
+    scheduler.start("the nodes that have joined", joined.follow())
+    scheduler.start("the renewal of the scheduler's certificate", joined.keep_renewed())
+    more = {"timeout_keep_alive": KEEP_ALIVE_S, "limit_concurrency": CONNECTIONS_MAX, "server_header": False, "proxy_headers": False}
+    with told(scheduler.state_dir, listening):
+        yield Server(configured(joined.app, joined.context, ProtocolWithTimeouts, **more))
+
+
+def listen_for_hosts(settings: Settings, state_dir: StateDir) -> socket.socket:
+    """Raises InvalidInput where there is no cluster that they could join."""
+    from stager.service.joined import require_cluster
+
+    assert settings.cluster_listen is not None
+    require_cluster(state_dir)
+    return listen_tcp(*settings.cluster_listen, option="--cluster-listen")
+
+
 def listen(path: Path) -> socket.socket:
     """0600 from its first moment; a path too long for a socket is named through its directory's descriptor."""
     path.unlink(missing_ok=True)
@@ -298,14 +339,14 @@ def listen(path: Path) -> socket.socket:
     return listening
 
 
-def listen_tcp(settings: RestSettings) -> socket.socket:
+def listen_tcp(host: str, port: int, option: str = "--listen") -> socket.socket:
     """Raises Refused where the address cannot be had."""
     try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = socket.create_server(found[4][:2], family=found[0])
     except OSError as problem:
-        where = f"{settings.host}:{settings.port}"
-        advice = "another program has it: choose another --listen" if problem.errno == errno.EADDRINUSE else "choose another --listen"
+        where = f"{host}:{port}"
+        advice = f"another program has it: choose another {option}" if problem.errno == errno.EADDRINUSE else f"choose another {option}"
         raise Refused(f"{where} cannot be listened on ({problem.strerror}); {advice}", code="listen", subject=where) from problem
     listening.setblocking(False)
     return listening

@@ -47,7 +47,7 @@ class Settings:
     just now. `scrub_bytes_per_s` 0: the I/O node does not scrub. `tenants_file` None: tenants.toml of the state directory.
     `storage` None: no objects are kept. `keep_failed_bytes` 0: no sandbox of a job that failed is.
     `nodes`: I/O nodes besides the embedded one, which somebody else started. `copies`: on how many nodes what jobs make is to be, where
-    a submit does not say.
+    a submit does not say. `cluster_listen`: where hosts that join call; None: none can.
     `pool`: the address of the Dask scheduler whose hosts run jobs; empty: jobs run here.
     """
 
@@ -67,6 +67,7 @@ class Settings:
     nodes: tuple[NodePlace, ...] = ()
     copies: int = 1
     pool: str = ""
+    cluster_listen: tuple[str, int] | None = None
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
@@ -147,6 +148,22 @@ def storage_settings(
         text = f"{url!r} is no URL that clients can use; write http(s)://HOST[:PORT], without a path"
         raise InvalidInput(text, subject="storage-url")
     return StorageSettings(size_bytes or int(capacity_bytes * STORAGE_SHARE), listen, url.rstrip("/"), trust_network)
+
+
+def cluster_listen_of(address: str) -> tuple[str, int] | None:
+    """Raises InvalidInput for what is no IP:PORT that hosts can be told. Empty: None."""
+    if not address:
+        return None
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        good = port.isdecimal() and int(port) <= 65_535 and not ip_address(host).is_unspecified
+    except ValueError:
+        good = False
+    if not good:
+        text = f"{address!r} is no address that other hosts can be told; write IP:PORT, as in 10.0.0.5:7435"
+        raise InvalidInput(text, subject="cluster-listen")
+    return host, int(port)
 
 
 def is_loopback(host: str) -> bool:

@@ -68,8 +68,13 @@ class StateDir:
 
     @property
     def authority(self) -> Path:
-        """Of the cluster: whoever reads its key can be every host."""
+        """Of the cluster: whoever reads its key can be every host. `invites` is in it, and `address`: where hosts that join call."""
         return self.root / "cluster"
+
+    @property
+    def nodes(self) -> Path:
+        """The registry: a file for each I/O node that has joined."""
+        return self.root / "nodes"
 
     @property
     def tls(self) -> Path:

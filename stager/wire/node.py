@@ -45,6 +45,7 @@ class NodeAbout(NodeMessage, frozen=True, kw_only=True):
     reserved_bytes: int
     can_link: bool
     draining: bool
+    version: str = ""
     store_id: str = ""
     # A node of an older version does not say.
     can_assemble: bool = False

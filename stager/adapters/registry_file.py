@@ -1,0 +1,88 @@
+"""The registry of a cluster in the state directory: which I/O nodes have joined, and where they are.
+
+May know: files. One rule: an entry is replaced only by who knew it as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from stager.adapters.authority import write_private
+from stager.wire.cluster import NAME, JoinedNode
+
+POLL_S = 1.0
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """`key`: the digest of the public key in the node's certificate. `at` None: it has a certificate, and has not said where it is."""
+
+    node_id: str
+    key: str
+    at: JoinedNode | None = None
+
+
+class FileRegistry:
+    """A file for each node."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.changed = asyncio.Event()
+
+    def nodes(self) -> dict[str, Registered]:
+        found = {}
+        for path in sorted(self.root.glob("*.json")):
+            try:
+                entry = msgspec.json.decode(path.read_bytes(), type=Registered)
+            except (FileNotFoundError, msgspec.DecodeError):
+                continue
+            found[entry.node_id] = entry
+        return found
+
+    def put(self, entry: Registered, was: Registered | None) -> bool:
+        """False: it is not as it was any more, and nothing was changed."""
+        assert NAME.fullmatch(entry.node_id), entry
+        with self._lock():
+            if self.nodes().get(entry.node_id) != was:
+                return False
+            write_private(self.root / f"{entry.node_id}.json", msgspec.json.encode(entry))
+        self.changed.set()
+        return True
+
+    def remove(self, node_id: str) -> None:
+        """Its certificate counts for nothing here from then on."""
+        assert NAME.fullmatch(node_id), node_id
+        with self._lock():
+            (self.root / f"{node_id}.json").unlink(missing_ok=True)
+        self.changed.set()
+
+    async def watch(self) -> AsyncIterator[Mapping[str, Registered]]:
+        """All of them, at first and each time that something changed, whichever process did that."""
+        seen: dict[str, Registered] | None = None
+        while True:
+            self.changed.clear()
+            found = await asyncio.to_thread(self.nodes)
+            if found != seen:
+                seen = found
+                yield found
+            try:
+                async with asyncio.timeout(POLL_S):
+                    await self.changed.wait()
+            except TimeoutError:
+                continue
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
