@@ -12,6 +12,7 @@ import http.client
 import re
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,23 @@ from stager import __version__
 from stager.adapters.authority import kept_key, need_cryptography, request_by, write_public
 from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY, SCHEDULER, ClusterTls, NotTrusted, reason_of, require, uris
 from stager.model.errors import Denied, InvalidInput, StagerError, Transient, error_from
-from stager.wire.cluster import CA_PATH, JOIN_PATH, NODES_PATH, PATH, ClusterAbout, JoinAnswer, JoinedNode, JoinRequest
+from stager.wire.cluster import (
+    CA_PATH,
+    JOIN_PATH,
+    NODES_PATH,
+    PATH,
+    RENEW_PATH,
+    ClusterAbout,
+    JoinAnswer,
+    JoinedNode,
+    JoinRequest,
+    RenewRequest,
+)
 from stager.wire.node import ErrorAnswer
 
 TIMEOUT_S = 30.0
+# Of the life of a certificate.
+RENEWED_AT = 2 / 3
 BODY_BYTES_MAX = 1 << 20
 URL = re.compile(r"https://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})/#([0-9a-f]{64})\.([A-Za-z0-9_-]{16,128})", re.ASCII)
 A = TypeVar("A")
@@ -65,6 +79,21 @@ def join(invitation: Invitation, node_id: str, tls_dir: Path) -> None:
     answer = call(invitation.address, to_scheduler(ca), "POST", JOIN_PATH, JoinAnswer, request)
     write_public(tls_dir / CA, ca.encode())
     write_public(tls_dir / CERTIFICATE, answer.certificate.encode())
+
+
+def renew(address: str, node_id: str, tls_dir: Path) -> bool:
+    """True: its certificate was past two thirds of its life, and is a new one now, of the same key."""
+    need_cryptography()
+    from cryptography import x509
+
+    held = x509.load_pem_x509_certificate((tls_dir / CERTIFICATE).read_bytes())
+    begins, ends = held.not_valid_before_utc.timestamp(), held.not_valid_after_utc.timestamp()
+    if time.time() < begins + (ends - begins) * RENEWED_AT:
+        return False
+    request = RenewRequest(csr=request_by(kept_key(tls_dir / KEY)))
+    answer = call(address, as_node(tls_dir, node_id), "POST", RENEW_PATH, JoinAnswer, request)
+    write_public(tls_dir / CERTIFICATE, answer.certificate.encode())
+    return True
 
 
 def pinned_ca(invitation: Invitation) -> str:

@@ -31,12 +31,12 @@ NOT_ACCEPTED_CODE = "peer_refused"
 
 class NodeRemote:
     """`client` stays the same object over the node's restarts, so whoever holds it talks to the living one. `place` may be replaced by
-    where the node is now.
+    where the node is now. `revoked`: contact is made no more.
     """
 
     def __init__(self, place: NodePlace, epoch: int, tls: ClusterTls | None = None) -> None:
         assert place.by_tls == (tls is not None), place
-        self.place = place
+        self.place, self.revoked = place, False
         self.secure = (tls, place.node_id) if tls is not None else None
         self.client = IoNode(place.host_and_port, "", epoch=epoch, secure=self.secure)
 
@@ -49,6 +49,9 @@ class NodeRemote:
 
     async def contact(self) -> IoNode:
         """The client, in contact with the node that answers. The file is read each time, since a new store has a new token."""
+        if self.revoked:
+            text = f"the node {self.node_id} was forgotten, so it is not spoken to"
+            raise Denied(f"{text}; it is again when its host joins with a new invite", code="not_registered", subject=self.node_id)
         token = await asyncio.to_thread(token_of, self.place) if self.secure is None else ""
         # Of its own: nobody may call without an incarnation meanwhile.
         asking = IoNode(self.place.host_and_port, token, epoch=self.client.epoch, secure=self.secure)

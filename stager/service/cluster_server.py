@@ -23,7 +23,7 @@ from starlette.routing import Route
 from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY, SCHEME, uris
 from stager.model.errors import Denied, ErrorClass, InvalidInput, StagerError
 from stager.service.joining import Joining
-from stager.wire.cluster import CA_PATH, JOIN_PATH, NODES_PATH, PATH, JoinedNode, JoinRequest
+from stager.wire.cluster import CA_PATH, JOIN_PATH, NODES_PATH, PATH, RENEW_PATH, JoinedNode, JoinRequest, RenewRequest
 
 log = logging.getLogger(__name__)
 BODY_BYTES_MAX = 16_384
@@ -39,6 +39,11 @@ def cluster_app(joining: Joining) -> Starlette:
     async def join(request: Request) -> Response:
         asked = await body_of(request, JoinRequest)
         return json_of(await asyncio.to_thread(joining.join, asked))
+
+    async def renew(request: Request) -> Response:
+        node_id, key = node_of(request)
+        asked = await body_of(request, RenewRequest)
+        return json_of(await asyncio.to_thread(joining.renew, node_id, key, asked))
 
     async def about(request: Request) -> Response:
         node_id, key = node_of(request)
@@ -57,6 +62,7 @@ def cluster_app(joining: Joining) -> Starlette:
         Route(PATH, about, methods=["GET"]),
         Route(CA_PATH, ca, methods=["GET"]),
         Route(JOIN_PATH, join, methods=["POST"]),
+        Route(RENEW_PATH, renew, methods=["POST"]),
         Route(f"{NODES_PATH}{{node_id}}", put_node, methods=["PUT"]),
     ]
     return Starlette(routes=routes, exception_handlers={StagerError: refusal})

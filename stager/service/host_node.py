@@ -91,6 +91,8 @@ def joined(place: HostDir, url: str | None, wanted: Wanted, environ: Mapping[str
         invitation = Invitation.of(url)
         scheduler = invitation.address
         host_join.join(invitation, node_id, place.tls)
+    else:
+        host_join.renew(scheduler, node_id, place.tls)
     capacity = wanted.capacity_bytes or (before.capacity_bytes if before is not None else default_capacity(place.root))
     listen = wanted.listen or (before.listen if before is not None else "") or free_port(scheduler)
     record = Record(scheduler, node_id, capacity, listen)

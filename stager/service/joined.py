@@ -46,6 +46,8 @@ class Joined:
         self.registry = FileRegistry(state_dir.nodes)
         self.tls = ClusterTls(state_dir.tls)
         self.told_here = settings.pool != "" or has_stores(with_joined(settings))
+        # Those that are or were in the registry, and that nobody named beside it.
+        self.seen: set[str] = set()
         authority = Authority(state_dir.authority)
         authority.certificate()
         self.app = cluster_app(Joining(authority, Invites(state_dir.authority / "invites"), self.registry, epoch))
@@ -59,6 +61,11 @@ class Joined:
             for entry in entries.values():
                 if entry.at is not None:
                     self._take_up(entry, entry.at.address)
+            self.seen |= {name for name in entries if name not in {place.node_id for place in self.settings.nodes}}
+            for name in self.seen:
+                link = self.links.get(name)
+                if link is not None and isinstance(link.source, NodeRemote):
+                    link.source.revoked = name not in entries
 
     def _take_up(self, entry: Registered, address: str) -> None:
         place, link = NodePlace(entry.node_id, address, None), self.links.get(entry.node_id)

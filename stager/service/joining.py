@@ -17,7 +17,7 @@ from stager.adapters.invites import Invites
 from stager.adapters.node_place import node_place
 from stager.adapters.registry_file import FileRegistry, Registered
 from stager.model.errors import Denied, InvalidInput, Refused
-from stager.wire.cluster import ClusterAbout, JoinAnswer, JoinedNode, JoinRequest, fit
+from stager.wire.cluster import ClusterAbout, JoinAnswer, JoinedNode, JoinRequest, RenewRequest, fit
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,13 @@ class Joining:
             raise taken(node_id)
         log.info("the host of node %s has joined by an invite", node_id)
         return JoinAnswer(certificate=self.authority.sign_request(request.csr, request.role))
+
+    def renew(self, node_id: str, key: str, request: RenewRequest) -> JoinAnswer:
+        """The same certificate, for longer. Raises Denied for a node that is not in the registry, or that shows another key."""
+        self._registered(self.registry.nodes(), node_id, key)
+        if digest_of_key(key_of(request.csr)) != key:
+            raise Denied("a certificate is renewed for the key that it has", code="role_refused", subject=node_id)
+        return JoinAnswer(certificate=self.authority.sign_request(request.csr, f"node/{node_id}"))
 
     def about(self, node_id: str, key: str) -> ClusterAbout:
         """Raises Denied for a node that is not in the registry."""

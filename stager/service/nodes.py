@@ -6,6 +6,8 @@ what is refused is refused by the same look at the state that would have let it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stager import wire
 from stager.model.errors import InvalidInput, Refused
 from stager.model.units import counted, format_size
@@ -20,10 +22,13 @@ from stager.service.node_view import NodeWatch
 
 
 class NodeService:
-    """On the event loop's thread."""
+    """On the event loop's thread. `revoke`: has a node that has joined let in no more."""
 
-    def __init__(self, inquiry: Inquiry, commits: Commits, runs: KnownRuns, node_view: NodeWatch, put: Put) -> None:
+    def __init__(
+        self, inquiry: Inquiry, commits: Commits, runs: KnownRuns, node_view: NodeWatch, put: Put, revoke: Callable[[str], None]
+    ) -> None:
         self.inquiry, self.commits, self.runs, self.node_view, self.put = inquiry, commits, runs, node_view, put
+        self.revoke = revoke
 
     async def listed(self) -> list[wire.NodeView]:
         """Each was asked, or cannot be now."""
@@ -60,7 +65,9 @@ class NodeService:
         if request.dry_run:
             return await self.inquiry.ask(lambda: loss_of(self.runs.state, self._known(node).id).body(node, forgotten=False))
         why = f"{request.why or 'forgotten'} (by {by})"
-        return await self.commits.taken(lambda told: self._forget(node, why, told, must_be_safe=answers and not request.force))
+        loss = await self.commits.taken(lambda told: self._forget(node, why, told, must_be_safe=answers and not request.force))
+        self.revoke(node)
+        return loss
 
     def _forget(self, name: str, why: str, told: Told, *, must_be_safe: bool) -> wire.NodeLoss:
         node, loss = self._known(name), loss_of(self.runs.state, name)

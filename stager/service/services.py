@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from stager.service.commands import Commits, RunCommands
 from stager.service.engine_calls import CallStates, StagedCalls
@@ -107,9 +108,17 @@ def run_services(machine: MachineSide, node: NodeSide, state_dir: StateDir, run_
         JobLogs(inquiry, runs, state_dir.logs, node.executors.hosts.bring_logs if node.executors.hosts is not None else None),
         JournalQueries(inquiry, runs, stores.journal.read_beside),
         EngineService(inquiry, pulse, lifetime, commits, calls, staged_calls, run_service, machine.inbox.put),
-        NodeService(inquiry, commits, runs, node.view, machine.inbox.put),
+        NodeService(inquiry, commits, runs, node.view, machine.inbox.put, partial(revoke, state_dir)),
         HostService(inquiry, commits, runs, machine.inbox.put),
     )
+
+
+def revoke(state_dir: StateDir, node: str) -> None:
+    """Takes it out of the registry, where there is one: most schedulers have no cluster."""
+    if state_dir.nodes.is_dir():
+        from stager.adapters.registry_file import FileRegistry
+
+        FileRegistry(state_dir.nodes).remove(node)
 
 
 def sandboxes(machine: MachineSide, node: NodeSide) -> Sandboxes:

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 PATH = "/api/v1/cluster"
-CA_PATH, JOIN_PATH, NODES_PATH = f"{PATH}/ca", f"{PATH}/join", f"{PATH}/nodes/"
+CA_PATH, JOIN_PATH, RENEW_PATH, NODES_PATH = f"{PATH}/ca", f"{PATH}/join", f"{PATH}/renew", f"{PATH}/nodes/"
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 
 
@@ -18,6 +18,12 @@ class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     csr: str
     version: str
+
+
+class RenewRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`csr`: of the same key."""
+
+    csr: str
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,13 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stager.adapters.authority import Authority
 from stager.client import connect
+from stager.scheduler import commands as cmd
+from stager.service.state_dir import StateDir
 from stager.wire import NodeView
+from tests.e2e.nodes_rig import batches_of, given_in
 from tests.testbed.network import Host, Network
 from tests.testbed.places import PROJECT, ionode_binary
 from tests.testbed.stager import Stager
@@ -221,3 +226,87 @@ def csr(place: Path) -> str:
     from stager.adapters.authority import kept_key, request_by
 
     return request_by(kept_key(place / "k" / "key.pem"))
+
+
+def test_a_forgotten_node_is_let_in_again_by_an_invite_only(cluster: Cluster, net: Network) -> None:
+    a = net.host("a", private=True)
+    first = joined(a, cluster.invite(), "--store", STORE, "--node-id", "a", "--capacity", "50 MB")
+    wait_until(lambda: cluster.is_up("a"), "the node to be taken up", 30)
+    cluster.stager.run("node", "forget", "a", "--why", "tried")
+    assert "not in the registry" in refused(a, "--store", STORE)
+    # Another incarnation, which the scheduler would have taken for one that comes back.
+    subprocess.run(["kill", "-9", str(first["pid"])], check=True)
+    assert "not in the registry" in refused(a, "--store", STORE)
+    wait_until(lambda: "was forgotten" in cluster.nodes()["a"].problem, "the scheduler to leave it alone", 30)
+    cluster.stop()
+    cluster.start()
+    assert "a" not in cluster.nodes(), "nor does it come back with the scheduler"
+    joined(a, cluster.invite(), "--store", STORE)
+    wait_until(lambda: cluster.is_up("a"), "the node to be taken up again", 30)
+
+
+def test_a_certificate_past_two_thirds_of_its_life_is_renewed_and_the_node_goes_on(cluster: Cluster, net: Network, tmp_path: Path) -> None:
+    from cryptography import x509
+
+    a = net.host("a", private=True)
+    first = joined(a, cluster.invite(), "--store", STORE, "--node-id", "a", "--capacity", "50 MB")
+    held = a.outside(STORE) / "tls" / "cert.pem"
+    good = held.read_bytes()
+    assert joined(a, "--store", STORE)["pid"] == first["pid"] and held.read_bytes() == good
+    # The same key, in a certificate that ends soon.
+    authority = Authority(cluster.stager.state_dir / "cluster")
+    near_its_end(authority, held)
+    assert joined(a, "--store", STORE)["pid"] == first["pid"]
+    renewed = x509.load_pem_x509_certificate(held.read_bytes())
+    before = x509.load_pem_x509_certificate(good)
+    assert renewed.not_valid_after_utc >= before.not_valid_after_utc and renewed.public_key() == before.public_key()
+    wait_until(lambda: cluster.is_up("a"), "the node to be taken up", 30)
+
+
+def near_its_end(authority: Authority, path: Path) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    signer = serialization.load_pem_private_key((authority.root / "ca-key.pem").read_bytes(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    good = x509.load_pem_x509_certificate(path.read_bytes())
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(good.issuer, good.subject, good.public_key(), good.serial_number)
+    builder = builder.not_valid_before(now - timedelta(days=61)).not_valid_after(now + timedelta(days=29))
+    for extension in good.extensions:
+        builder = builder.add_extension(extension.value, extension.critical)
+    path.write_bytes(builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+
+
+WORKFLOW = """
+stager: 1
+name: near
+jobs:
+JOBS
+  read:
+    run: cat part* | wc -c > count
+    inputs: [PARTS]
+    outputs: {count: {to: here:out/count, on_exists: replace}}
+"""
+JOB = """
+  make{n}:
+    run: "sleep 0.5; head -c 100000 /dev/zero > part{n}"
+    outputs: {{part{n}: {{size: 100 kB}}}}
+"""
+JOBS = 8
+
+
+def test_jobs_stay_beside_the_scheduler_when_nodes_have_joined(cluster: Cluster, net: Network) -> None:
+    a = net.host("a", private=True)
+    joined(a, cluster.invite(), "--store", STORE, "--node-id", "a", "--capacity", "100 MB")
+    wait_until(lambda: cluster.is_up("a"), "the node to be taken up", 30)
+    text = WORKFLOW.replace("JOBS", "".join(JOB.format(n=n) for n in range(JOBS)))
+    (cluster.place / "workflow.yml").write_text(text.replace("PARTS", ", ".join(f"part{n}" for n in range(JOBS))))
+    for _ in range(2):
+        cluster.stager.run("submit", cluster.place / "workflow.yml")
+        assert (cluster.place / "out" / "count").read_text() == f"{JOBS * 100_000}\n"
+        cluster.stop()
+        cluster.start()
+    started = given_in(batches_of(StateDir(cluster.stager.state_dir)), cmd.StartAttempt)
+    assert len(started) == 2 * (JOBS + 1) and {command.node for command in started} == {"node0"}
