@@ -377,6 +377,7 @@ def test_pages_hold_all_runs_once_and_cursors_are_the_services_own(bed: Bed) -> 
     for wrong in ("x", "WzFd", "bnVsbA", "WyJhIiwgImIiXQ"):
         assert problem(alice.get("/runs", params={"cursor": wrong}), 422, "bad_cursor")["key"] == "cursor"
     assert problem(alice.get("/runs", params={"limit": 0}), 422, "bad_parameter")["key"] == "query.limit"
+    assert problem(alice.get("/runs?limit=2&limit=3"), 422, "bad_parameter")["key"] == "query.limit"
     assert "cursor, key, limit" in problem(alice.get("/runs", params={"limits": 2}), 422, "bad_parameter")["fix"]
 
 

@@ -58,12 +58,18 @@ def needs(scope: Scope) -> Callable[..., Coroutine[Any, Any, Caller]]:
 
 
 async def known_query(request: Request) -> None:
-    """A name that is slightly wrong would be passed over without a word, and the answer be another than was meant."""
+    """A name that is slightly wrong would be passed over without a word, as would the first of two values of one name: the answer would
+    be another than was meant. No parameter takes several values.
+    """
     known = {str(field.alias) for field in get_flat_dependant(request.scope["route"].dependant).query_params}
     strange = sorted(set(request.query_params) - known)
     if strange:
         there = f"there are {', '.join(sorted(known))}" if known else "there are none here"
         raise InvalidInput(f"query: unknown parameter {strange[0]!r}; {there}", code="bad_parameter", subject=f"query.{strange[0]}")
+    names = [name for name, _ in request.query_params.multi_items()]
+    twice = sorted(name for name in known if names.count(name) > 1)
+    if twice:
+        raise InvalidInput(f"query: {twice[0]!r} is given twice; give it once", code="bad_parameter", subject=f"query.{twice[0]}")
 
 
 Reader = Annotated[Caller, Depends(needs(Scope.READ))]
