@@ -23,7 +23,6 @@ PACKAGE = PROJECT / "stager"
 
 # Modules that none of the package imports, and who calls them.
 CALLED_FROM_OUTSIDE = {
-    "stager.adapters.remote_node": "tests/conformance: what runs a worker on a host that shares no files with a node takes it",
     "stager.client": "plugins",
     "stager.fs": "fsspec",
     "stager.scheduler.invariants": "tests/sim, after every step of the Machine",

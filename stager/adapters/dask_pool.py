@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,16 +71,18 @@ class DaskPool:
         await self.tasks.close()
         await self._drop()
 
-    async def call(self, key: str, make: Callable[[], Call], host: str, cores: int) -> dict[str, Any]:
-        """What the host answered, however long that takes and whatever dies meanwhile. `make` is asked for the call each time."""
+    async def call(self, key: str, make: Callable[[], Awaitable[Call]], host: str, cores: int) -> dict[str, Any]:
+        """What the host answered, however long that takes and whatever dies meanwhile. `make` is asked for the call each time. Raises what
+        that does.
+        """
         from distributed.client import FutureCancelledError
 
         from stager.adapters.host_preload import carry_out
 
         while True:
             client = await self._connected()
-            resources = {f"{RESOURCE}{host}": cores}
-            future = client.submit(carry_out, plain(make()), key=key, pure=False, retries=0, resources=resources)
+            call, resources = await make(), {f"{RESOURCE}{host}": cores}
+            future = client.submit(carry_out, plain(call), key=key, pure=False, retries=0, resources=resources)
             try:
                 answer: dict[str, Any] = await future
                 return answer

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Container, Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from stager.adapters import executor_local
+from stager.adapters.attempt_tickets import COMMITTED, made_of
 from stager.adapters.executor_local import AttemptExecutor, Ending, attempt_spec, uncounted
 from stager.adapters.host_workers import HostWorkers
 from stager.planning.plan import Access
 from stager.ports import Put
 from stager.scheduler import commands as cmd
-from stager.worker import AttemptResult, Outcome
+from stager.wire.node import ClosedAttempt
+from stager.worker import AttemptResult, AttemptSpec, Outcome
 from stager.worker.attempt import lost_fault
 
 
@@ -27,8 +30,10 @@ class Surroundings(executor_local.Surroundings, Protocol):
     def is_host_gone(self, attempt: str) -> bool:
         """Its host is gone, and its end was not told."""
 
-    async def close_attempt(self, command: cmd.StartAttempt) -> None:
-        """At its node, once that can be asked: it has no leases and no space any more."""
+    async def close_attempt(self, command: cmd.StartAttempt, *, ticketed: bool) -> ClosedAttempt | None:
+        """At its node, once that can be asked: it has no leases and no space any more, and nothing of it is taken. What a node says of one
+        with a ticket; None: its node is gone for good.
+        """
 
 
 class DaskExecutor(AttemptExecutor):
@@ -41,6 +46,7 @@ class DaskExecutor(AttemptExecutor):
         super().__init__(workers, put, surroundings)
         workers.outstanding = surroundings.attempts_on
         workers.cores_of = self._cores_of
+        workers.spec_of = partial(spec_known, surroundings)
         self.steps: dict[str, asyncio.Task[None]] = {}
 
     async def open(self) -> None:
@@ -65,6 +71,10 @@ class DaskExecutor(AttemptExecutor):
         """Each attempt of it that is not over is closed at its node, and lost."""
         for command in [each for each in self.started.values() if each.host == host]:
             self._lose(command)
+
+    def node_is_there(self, node: str) -> None:
+        """It has reported. Started anew, it has to be told what was opened there."""
+        self.tasks.start(f"the attempts that node {node} has open", self.worker.tickets.open_again(node))
 
     async def sweep(self, outstanding: Container[str]) -> None:
         await asyncio.to_thread(self.worker.drop_other_notes, outstanding)
@@ -126,8 +136,17 @@ class DaskExecutor(AttemptExecutor):
         self.tasks.start(f"the end of attempt {command.attempt}", self._close_lost(command))
 
     async def _close_lost(self, command: cmd.StartAttempt) -> None:
-        await self.surroundings.close_attempt(command)
+        closed = await self.surroundings.close_attempt(command, ticketed=self.worker.given_to(command).ticketed)
+        if closed is not None and closed.state == COMMITTED:
+            self._told(command, made_of(command, closed))
+            return
         self._told(command, AttemptResult(attempt_id=command.attempt, outcome=Outcome.LOST, fault=lost_fault(command.job)))
 
     def _cores_of(self, command: cmd.StartAttempt) -> int:
         return self.surroundings.workflow(command.run).jobs[command.job].cores
+
+
+def spec_known(surroundings: Surroundings, command: cmd.StartAttempt) -> AttemptSpec:
+    """With those of the submitter's variables that are known."""
+    workflow, env = surroundings.workflow(command.run), surroundings.env(command.run)
+    return attempt_spec(command, workflow, env or {}, unprivileged=surroundings.is_a_tenants(command.run))

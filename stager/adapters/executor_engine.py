@@ -108,6 +108,10 @@ class Executors:
         if self.hosts is not None:
             self.hosts.host_gone(host)
 
+    def node_is_there(self, node: str) -> None:
+        if self.hosts is not None:
+            self.hosts.node_is_there(node)
+
     def parked(self, run: str) -> int:
         """How many of its attempts wait for the submitter's variables."""
         return sum(command.run == run for each in self.all for command in each.parked.values())

@@ -1,4 +1,5 @@
-"""The side of a compute host: attempts that a scheduler asks for, carried out beside this host's I/O node by the worker.
+"""The side of a compute host: attempts that a scheduler asks for, carried out by the worker: beside an I/O node that shares this host's
+files, or with a ticket for one that does not.
 
 May know: the worker, the node's calls. Nothing of Dask: `host_preload` is what Dask calls. One rule: two calls for one attempt join, and a
 directory that exists is adopted, so that Dask may call as often as it likes.
@@ -15,10 +16,12 @@ from typing import Any
 
 import msgspec
 
+from stager.adapters.attempt_tickets import spec_of
 from stager.adapters.briefs import brief_from
 from stager.adapters.host_words import Call, HostFacts, Step, plain, stale_epoch, told, untold
 from stager.adapters.ionode import IoNode
 from stager.adapters.node_process import RENDEZVOUS
+from stager.adapters.remote_node import RemoteNode, Ticket
 from stager.model.errors import StagerError, Transient
 from stager.tasks import Tasks
 from stager.wire import node as said
@@ -56,11 +59,18 @@ class LinkedNode:
 class AgentNodes:
     """The NodePort of the host's worker: each attempt's calls go to its node. A reservation is named as its attempt."""
 
-    def __init__(self, linked: Mapping[str, LinkedNode]) -> None:
-        self.linked = linked
+    def __init__(self, linked: Mapping[str, LinkedNode], remote: RemoteNode) -> None:
+        self.linked, self.remote = linked, remote
         self.of_attempts: dict[str, NodePort] = {}
 
-    def meet(self, attempt: str, node: str, epoch: int) -> None:
+    def meet(self, attempt: str, node: str, epoch: int, ticket: Ticket | None) -> None:
+        """Raises Transient where the node cannot be asked, Refused where a ticket is needed that this host does not have."""
+        if ticket is not None:
+            self.remote.meet(ticket)
+        if not self.linked:
+            self.remote.require(attempt)
+            self.of_attempts[attempt] = self.remote
+            return
         if (found := self.linked.get(node)) is None:
             raise Transient(f"this host is not beside the I/O node {node}; start its worker with --node {node}", code="connection_lost")
         found.contact(epoch)
@@ -68,6 +78,7 @@ class AgentNodes:
 
     def forget(self, attempt: str) -> None:
         self.of_attempts.pop(attempt, None)
+        self.remote.forget(attempt)
 
     async def put_reservation(self, reservation_id: str, size_bytes: int) -> None:
         await self.of_attempts[reservation_id].put_reservation(reservation_id, size_bytes)
@@ -87,7 +98,7 @@ class HostAgent:
 
     def __init__(self, facts: HostFacts, scratch: Path, linked: Mapping[str, Path], binary: str) -> None:
         self.facts, self.scratch = facts, scratch
-        self.nodes = AgentNodes({node: LinkedNode(node, store) for node, store in linked.items()})
+        self.nodes = AgentNodes({node: LinkedNode(node, store) for node, store in linked.items()}, RemoteNode(binary))
         self.worker = Worker(scratch, self.nodes, binary=binary, inherited={})
         self.tasks = Tasks()
         self.under_way: dict[str, asyncio.Task[dict[str, Any]]] = {}
@@ -128,7 +139,7 @@ class HostAgent:
         begun = read_json(Place.of(self.scratch, attempt).attempt) is not None
         if not begun and attempt in self.called_off:
             return AttemptResult(attempt_id=attempt, outcome=Outcome.KILLED)
-        self.nodes.meet(attempt, call.node, call.epoch)
+        self.nodes.meet(attempt, call.node, call.epoch, call.ticket)
         if call.step is Step.COMMIT:
             return await worker.commit(attempt, call.reserve_bytes)
         if call.step is Step.ABANDON:
@@ -137,11 +148,14 @@ class HostAgent:
             if attempt in self.called_off:
                 await worker.kill(attempt)
             return await worker.adopt(attempt)
-        spec = await brief_from(call.brief, attempt)
+        spec = await (brief_from(call.brief, attempt) if call.ticket is None else self._brief_at_node(attempt))
         # It may have been called off meanwhile.
         if attempt in self.called_off:
             return AttemptResult(attempt_id=attempt, outcome=Outcome.KILLED)
         return await worker.run(spec)
+
+    async def _brief_at_node(self, attempt: str) -> AttemptSpec:
+        return spec_of(await self.nodes.remote.brief(attempt))
 
     async def kill(self, attempt: str) -> None:
         """One that has not begun never will."""

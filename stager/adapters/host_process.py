@@ -25,6 +25,7 @@ from typing import Any
 from stager.adapters.dask_pool import CA, CERTIFICATE, KEY
 from stager.adapters.host_agent import identity_of
 from stager.adapters.host_words import RESOURCE, HostFacts, plain
+from stager.adapters.own_address import own_address
 from stager.model.errors import InvalidInput, Refused
 from stager.worker.place import publish_json
 
@@ -45,12 +46,13 @@ DASK_ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """`linked`: the stores of the I/O nodes that share this host's files, by id; jobs read from the first. `scratch`: where sandboxes are.
-    `tls` None: the pool is reached over loopback.
+    """`node`: the I/O node that jobs read from. `linked`: the stores of those that share this host's files, by id; empty: it shares none
+    with any, nor with the scheduler. `scratch`: where sandboxes are. `tls` None: the pool is reached over loopback.
     """
 
     address: str
     host: str
+    node: str
     linked: Mapping[str, Path]
     scratch: Path
     cores: int
@@ -64,20 +66,22 @@ class HostSettings:
         """A new incarnation each time."""
         return HostFacts(
             host=self.host,
-            node=next(iter(self.linked)),
+            node=self.node,
             cores=self.cores,
             pool=self.address,
             memory_bytes=self.memory_bytes,
             scratch_bytes=self.scratch_bytes,
             incarnation=secrets.token_hex(8),
             scratch=identity_of(self.scratch),
+            shares_files=bool(self.linked),
         )
 
     def command(self) -> list[str]:
         words = [sys.executable, "-m", "dask", "worker", self.address, "--name", self.host]
         words += ["--nthreads", str(self.cores + MORE_THREADS), "--resources", f"{RESOURCE}{self.host}={self.cores}"]
         words += ["--no-nanny", "--no-dashboard", "--memory-limit", "0", "--local-directory", str(self.scratch / "dask")]
-        words += ["--host", "127.0.0.1"] if is_loopback(self.address) else []
+        own = "127.0.0.1" if is_loopback(self.address) else own_address(*host_and_port(self.address))
+        words += ["--host", own] if own is not None else []
         words += tls_words(self.tls)
         return [*words, "--preload", "stager.adapters.host_preload", str(self.scratch / FACTS)]
 
@@ -178,8 +182,13 @@ def tls_words(tls: Path | None) -> list[str]:
     return ["--tls-ca-file", str(tls / CA), "--tls-cert", str(tls / CERTIFICATE), "--tls-key", str(tls / KEY)]
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.partition("://")[2].rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
 def is_loopback(address: str) -> bool:
-    host = address.partition("://")[2].rpartition(":")[0].removeprefix("[").removesuffix("]")
+    host = host_and_port(address)[0]
     try:
         return ip_address(host).is_loopback
     except ValueError:

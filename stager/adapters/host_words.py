@@ -1,5 +1,5 @@
-"""What the scheduler and the worker of a compute host say to each other through Dask. No environment of a job and no secret is in any of
-it.
+"""What the scheduler and the worker of a compute host say to each other through Dask. No environment of a job is in any of it, and no
+secret but the tickets of attempts, each of which is good for its own attempt alone.
 
 May know: the model, the worker's results. One rule: everything is plain values, so that neither side runs what the other one sent.
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from stager.adapters.remote_node import Ticket
 from stager.model.errors import ErrorClass, Fault, StagerError, error_from
 from stager.worker import AttemptResult, AttemptWaiting
 from stager.worker.attempt import fault_from
@@ -30,7 +31,8 @@ class Step(StrEnum):
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """`brief`: the socket that hands out the attempt's spec. `scratch`: the identity of the disk that the attempt was given to.
-    `called_off`: it is to be ended, and not to begin.
+    `called_off`: it is to be ended, and not to begin. `ticket`: of a host that shares no files with the node, which hands out the spec
+    then; None there: the host has met it.
     """
 
     attempt: str
@@ -41,11 +43,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str = ""
     reserve_bytes: int = 0
     called_off: bool = False
+    ticket: Ticket | None = None
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """`incarnation`: of the worker that somebody started; its processes may be started again. `scratch`: which disk its sandboxes are on,
-    by an id that was written there.
+    by an id that was written there. `shares_files`: with its I/O node and with the scheduler.
     """
 
     host: str
@@ -56,6 +59,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     scratch_bytes: int | None = None
     incarnation: str = ""
     scratch: str = ""
+    shares_files: bool = True
 
 
 def plain(value: Any) -> dict[str, Any]:

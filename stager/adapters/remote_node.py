@@ -21,6 +21,7 @@ from stager.wire import node as said
 A = TypeVar("A")
 # The node was not reached, as `connection_lost` says of a connection: nothing is known of the attempt.
 AWAY_CODES = frozenset({"peer_unreachable"})
+TICKET_UNKNOWN_CODE = "ticket_unknown"
 # Of the programs, with an error on stdout.
 EXIT_FAULT = 1
 
@@ -59,6 +60,13 @@ class RemoteNode:
     def forget(self, attempt_id: str) -> None:
         self.tickets.pop(attempt_id, None)
 
+    def require(self, attempt_id: str) -> Ticket:
+        """Raises Refused."""
+        ticket = self.tickets.get(attempt_id)
+        if ticket is None:
+            raise Refused(f"this host has no ticket of the attempt {attempt_id}", code=TICKET_UNKNOWN_CODE, subject=attempt_id)
+        return ticket
+
     async def put_reservation(self, reservation_id: str, size_bytes: int) -> None:
         """Does nothing: a ticket allows no more space, and whoever grants it has set it at the node by now."""
 
@@ -77,9 +85,7 @@ class RemoteNode:
 
     async def _run(self, answer: type[A], attempt_id: str, program: str, request: Mapping[str, object] | None) -> A:
         """Raises StagerError as a call to the node would. Without a timeout: the program ends by itself where the node does not live."""
-        ticket = self.tickets.get(attempt_id)
-        if ticket is None:
-            raise Refused(f"this host has no ticket of the attempt {attempt_id}", code="ticket_unknown", subject=attempt_id)
+        ticket = self.require(attempt_id)
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(self.binary, program, "--brief", "-", stdin=pipe, stdout=pipe, stderr=pipe)
         try:

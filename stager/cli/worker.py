@@ -21,7 +21,7 @@ SCRATCH_SHARE = 0.8
     epilog="""\b
 Example:
   stager worker tcp://127.0.0.1:8786 --node node0=$HOME/.local/state/stager/node --scratch /scratch/stager
-  stager worker tls://10.0.0.1:8786 --tls-dir pool-tls --node io1=/srv/stager/store --scratch /scratch --cores 16"""
+  stager worker tls://10.0.0.1:8786 --tls-dir pool-tls --node io1 --scratch /scratch --cores 16"""
 )
 @click.argument("pool", metavar="ADDRESS")
 @click.option(
@@ -29,8 +29,9 @@ Example:
     "nodes",
     multiple=True,
     required=True,
-    metavar="ID=STORE",
-    help="an I/O node on this host, and the directory of its store; jobs read from the first; may be repeated",
+    metavar="ID[=STORE]",
+    help="the I/O node that jobs read from. With the directory of its store, and may be repeated, where this host shares files with it and "
+    "with the scheduler; without where it does not, so that jobs work on copies",
 )
 @click.option("--name", default=None, help="how the scheduler calls this host; default: its host name")
 @click.option("--cores", type=click.IntRange(1), help="cores for jobs; default: all")
@@ -61,10 +62,12 @@ def command(
     need_distributed()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     scratch = scratch.absolute()
+    node, linked = nodes_of(nodes)
     settings = HostSettings(
         address=pool_of(pool),
         host=host_name(name or socket.gethostname()),
-        linked=linked_nodes(nodes),
+        node=node,
+        linked=linked,
         scratch=scratch,
         cores=cores or len(os.sched_getaffinity(0)),
         memory_bytes=memory if memory is not None else memory_here(),
@@ -85,12 +88,23 @@ def host_name(name: str) -> str:
     return name
 
 
+def nodes_of(words: tuple[str, ...]) -> tuple[str, dict[str, Path]]:
+    """The node that jobs read from, and the stores of those that share this host's files."""
+    if not any("=" in word for word in words):
+        if len(words) > 1:
+            text = f"a host that shares no files with its I/O nodes is beside one of them, and not beside {' and '.join(words)}"
+            raise InvalidInput(f"{text}; name the one that its jobs are to read from", subject="node")
+        return words[0], {}
+    linked = linked_nodes(words)
+    return next(iter(linked)), linked
+
+
 def linked_nodes(words: tuple[str, ...]) -> dict[str, Path]:
     found = {}
     for word in words:
         node, _, store = word.partition("=")
         if not node or not store:
-            raise InvalidInput(f"{word!r} names no I/O node; write ID=STORE, as in io1=/srv/stager/store", subject="node")
+            raise InvalidInput(f"{word!r} names no I/O node; write ID=STORE, as in io1=/srv/stager/store, for all or none", subject="node")
         if not Path(store).is_dir():
             raise InvalidInput(f"no I/O node has its store in {store}: there is no such directory", subject=store)
         found[node] = Path(store).absolute()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -198,6 +198,18 @@ class NodeLink:
                 self.seen_seq = state.next_seq - 1
         self.about, self.problem = about, None
         self.put(node_reported(self.node, about, state))
+        strays = [entry.attempt_id for entry in state.attempts if entry.attempt_id not in self.outstanding.attempts]
+        if strays:
+            self.tasks.start(f"the attempts of node {self.node} that are over", self._close(strays))
+
+    async def _close(self, attempts: Sequence[str]) -> None:
+        """Their ends are in the journal, and the node was not told."""
+        for attempt in attempts:
+            try:
+                await self.client.close_attempt(attempt)
+            except StagerError as problem:
+                log.info("node %s: attempt %s is over, and stays open for now: %s", self.node, attempt, problem)
+                return
 
     def durable(self, seq: int) -> None:
         """The journal holds this event and all before it: the node may forget them."""

@@ -43,6 +43,8 @@ class Continuation:
     def carried_out(self, events: Sequence[ev.Event]) -> None:
         """A task that is woken here asks the driving thread, which first ends its own watch over this batch."""
         for event in events:
+            if type(event) is ev.NodeReported:
+                self.executors.node_is_there(event.node)
             if type(event) is ev.NodeReported and event.node not in self.met:
                 self.met.add(event.node)
                 self._take_up(event.node)

@@ -133,8 +133,9 @@ def listen_for(settings: Settings, state_dir: StateDir) -> Listen:
 
 def host_executor(settings: Settings, state_dir: StateDir, machine: MachineSide, around: Surroundings) -> DaskExecutor:
     """Of a pool. Most schedulers have none, and start sooner without this."""
+    from stager.adapters.attempt_tickets import AttemptTickets
     from stager.adapters.briefs import Briefs
-    from stager.adapters.dask_pool import DaskPool, need_distributed
+    from stager.adapters.dask_pool import CA, DaskPool, need_distributed
     from stager.adapters.executor_dask import DaskExecutor
     from stager.adapters.host_workers import HostPlaces, HostWorkers
 
@@ -143,7 +144,9 @@ def host_executor(settings: Settings, state_dir: StateDir, machine: MachineSide,
     pool = DaskPool(settings.pool, put, state_dir.tls if settings.pool.startswith("tls:") else None)
     state_dir.hosts.mkdir(mode=0o700, exist_ok=True)
     places = HostPlaces(state_dir.hosts / "given", state_dir.logs)
-    workers = HostWorkers(pool, Briefs(state_dir.hosts / "briefs.sock"), places, machine.past.epoch)
+    epoch = machine.past.epoch
+    tickets = AttemptTickets(around.door, state_dir.tls / CA, epoch)
+    workers = HostWorkers(pool, Briefs(state_dir.hosts / "briefs.sock"), places, tickets, epoch)
     return DaskExecutor(workers, put, around)
 
 

@@ -26,7 +26,7 @@ from stager.ports import OriginAccess
 from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat
 from stager.service.destinations import require_free
-from stager.service.live_nodes import limits_of, topology_here
+from stager.service.live_nodes import has_stores, limits_of, topology_here, with_joined
 from stager.service.profiles import load_links, load_overhead, load_profiles
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
@@ -148,6 +148,9 @@ def plan_of(
     require_spill(workflow, spill)
     limits = limits_of(settings)
     topology = topology or topology_of(settings, workflow)
+    if settings.pool and has_stores(with_joined(settings)):
+        # Hosts that share no files with their nodes work on copies.
+        policy = replace(policy or Policy(), direct_access=False)
     plan = best_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles, with_range=True)
     return plan if policy is None or policy.copies == plan.copies else replace(plan, copies=policy.copies)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
-from stager.model.errors import StagerError
+from stager.model.errors import InvalidInput, StagerError, Transient
 from stager.model.workflow import Workflow
 from stager.runtime.clock import SteadyClock
 from stager.runtime.credentials import CredentialBook
@@ -15,7 +16,11 @@ from stager.runtime.outstanding import Outstanding
 from stager.scheduler import commands as cmd
 from stager.service.inquiry import Inquiry, Pulse
 from stager.service.known_runs import KnownRuns
+from stager.wire.node import ClosedAttempt
 from stager.worker.node_port import UNASKED_CODES
+
+if TYPE_CHECKING:
+    from stager.adapters.attempt_tickets import Door
 
 ASK_AGAIN_S = 0.2
 
@@ -70,6 +75,20 @@ class Surroundings:
             await self.pulse.happening(self.pulse.changed)
         return True
 
+    def door(self, node: str) -> Door:
+        """Raises Transient where the node does not answer now, InvalidInput for one that hosts cannot reach."""
+        # Most schedulers have no pool, and start sooner without this.
+        from stager.adapters.attempt_tickets import Door
+
+        link = self.links.get(node)
+        if link is None or not link.up:
+            raise Transient(f"the I/O node {node} does not answer now", code="connection_lost", subject=node)
+        peer = link.source.peer_address()
+        if peer is None:
+            text = f"the I/O node {node} listens to this machine alone, and the hosts beside it share no files with it"
+            raise InvalidInput(f"{text}; start `stager worker` with --node {node}=STORE", code="not_reached", subject=node)
+        return Door(link.client, peer)
+
     async def owed_bytes(self) -> int:
         return await self.promises.owed_bytes()
 
@@ -85,14 +104,18 @@ class Surroundings:
     def is_host_gone(self, attempt: str) -> bool:
         return attempt in self.outstanding.hostless
 
-    async def close_attempt(self, command: cmd.StartAttempt) -> None:
+    async def close_attempt(self, command: cmd.StartAttempt, *, ticketed: bool) -> ClosedAttempt | None:
         """An answer that it knows nothing of the attempt is as good, and that it is gone for good."""
         while await self.reachable(command.node):
+            client = self.links[command.node].client
             body = {"sandbox_dir": f"/attempts/{command.attempt}", "remove_sandbox": False, "reservation_id": command.attempt}
             try:
-                await self.links[command.node].client.release(command.attempt, body)
-                return
+                if ticketed:
+                    return await client.close_attempt(command.attempt)
+                await client.release(command.attempt, body)
+                return None
             except StagerError as problem:
                 if problem.code not in UNASKED_CODES:
-                    return
+                    return None
                 await asyncio.sleep(ASK_AGAIN_S)
+        return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.testbed.places import PROJECT, ionode_binary
-from tests.testbed.processes import HERE, Server, pid_in
+from tests.testbed.processes import HERE, Server, Where, pid_in
 from tests.testbed.waiting import wait_until
 
 
@@ -26,7 +26,7 @@ def environment() -> dict[str, str]:
 
 @dataclass
 class Host:
-    """`stager worker`. Its jobs outlive it."""
+    """`stager worker`. Its jobs outlive it. `scratch`: as this process finds it."""
 
     name: str
     scratch: Path
@@ -39,6 +39,7 @@ class Host:
 
     def kill_worker(self) -> None:
         pid = wait_until(self.worker_pid, f"a worker of {self.name}")
+        assert pid is not None
         os.kill(pid, signal.SIGKILL)
 
     def reaper_pids(self) -> list[int]:
@@ -51,20 +52,24 @@ class Host:
 
 @dataclass
 class Pool:
-    """`node`: where the store of the I/O node of each is."""
+    """`where`: the host of its meeting place."""
 
     place: Path
     tls: Path | None = None
-    port: int = field(default_factory=HERE.free_port)
+    where: Where = HERE
+    port: int = 0
     server: Server | None = None
     hosts: dict[str, Host] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.port = self.port or self.where.free_port()
+
     @property
     def address(self) -> str:
-        return f"{'tls' if self.tls else 'tcp'}://127.0.0.1:{self.port}"
+        return f"{'tls' if self.tls else 'tcp'}://{self.where.address}:{self.port}"
 
     def start(self) -> None:
-        words = ["pool", "--listen", f"127.0.0.1:{self.port}", *(["--tls-dir", str(self.tls)] if self.tls else [])]
+        words = ["pool", "--listen", f"{self.where.address}:{self.port}", *(["--tls-dir", str(self.tls)] if self.tls else [])]
         self.server = self._server(words, "pool.log", {})
         self.server.start()
 
@@ -77,9 +82,18 @@ class Pool:
         host.server.start()
         return host
 
-    def _server(self, words: Sequence[str], log: str, env: Mapping[str, str]) -> Server:
+    def host_apart(self, name: str, cores: int, node: str, where: Where, scratch: str, tls: str) -> Host:
+        """On a host of the bed that shares no files with its I/O node. All paths are those of that host."""
+        words = ["worker", self.address, "--name", name, "--cores", str(cores), "--node", node, "--scratch", scratch, "--tls-dir", tls]
+        server = self._server(words, f"{name}.log", {"HOME": "/srv"}, where)
+        host = self.hosts[name] = Host(name, where.outside(scratch), server)
+        host.server.start()
+        return host
+
+    def _server(self, words: Sequence[str], log: str, env: Mapping[str, str], where: Where | None = None) -> Server:
         self.place.mkdir(exist_ok=True)
-        return Server([sys.executable, "-m", "stager.cli", *words], self.place / log, env={**environment(), **env})
+        argv = [sys.executable, "-m", "stager.cli", *words]
+        return Server(argv, self.place / log, env={**environment(), **env}, where=where or self.where)
 
     def kill_scheduler(self) -> None:
         assert self.server is not None, "not started"

@@ -34,6 +34,9 @@ class ScriptedExecutors:
     def kill(self, command: cmd.KillAttempt) -> None:
         self.asked.append(f"kill {command.attempt}")
 
+    def node_is_there(self, node: str) -> None:
+        assert node in ("io0", "io1")
+
     def unpark(self, run: str) -> None:
         self.asked.append(f"unpark {run}")
 

@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from stager.adapters.executor_dask import DaskExecutor
-from stager.adapters.host_workers import HostWorkers
+from stager.adapters.host_workers import Given, HostWorkers
 from stager.model.errors import ErrorClass, Fault
 from stager.model.workflow import Job, Workflow
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.wire.node import ClosedAttempt
 from stager.worker import AttemptResult, AttemptSpec, Outcome
 from stager.worker.attempt import NOT_BEGUN_CODE
 
@@ -48,6 +49,9 @@ class Workers:
 
     async def forget(self, attempts: Sequence[str]) -> None: ...
 
+    def given_to(self, command: cmd.StartAttempt) -> Given:
+        return Given("disk", ticketed=True)
+
 
 class World:
     """`env` None: a restart forgot it. `gone`: attempts whose host is gone."""
@@ -56,6 +60,7 @@ class World:
         self.variables, self.gone = env, gone
         self.events: list[Any] = []
         self.closed: list[str] = []
+        self.close_answer: ClosedAttempt | None = None
 
     def put(self, event: Any, on_durable: Callable[[], None] | None = None) -> None:
         self.events.append(event)
@@ -78,8 +83,10 @@ class World:
     def attempts_on(self, host: str) -> list[str]:
         return []
 
-    async def close_attempt(self, command: cmd.StartAttempt) -> None:
+    async def close_attempt(self, command: cmd.StartAttempt, *, ticketed: bool) -> ClosedAttempt | None:
+        assert ticketed
         self.closed.append(command.attempt)
+        return self.close_answer
 
 
 def played(world: World, play: Callable[[DaskExecutor, Workers], Awaitable[None]], *, given: bool = False) -> list[Any]:
@@ -126,6 +133,15 @@ def test_attempts_of_a_host_that_is_gone_are_closed_at_their_node_and_lost() -> 
     assert played(world, play) == [ev.Outcome.LOST] and world.closed == ["a-1"]
 
 
+def test_one_that_had_committed_when_its_host_was_forgotten_has_ended_well() -> None:
+    async def play(executor: DaskExecutor, workers: Workers) -> None:
+        executor.host_gone("h1")
+
+    world = World({})
+    world.close_answer = ClosedAttempt(state="committed", outputs=[])
+    assert played(world, play) == [ev.Outcome.OK] and world.closed == ["a-1"]
+
+
 def test_one_whose_host_went_before_a_restart_is_lost_and_not_asked_for() -> None:
     async def play(executor: DaskExecutor, workers: Workers) -> None:
         assert workers.asked == []
@@ -148,4 +164,7 @@ def test_without_its_variables_one_that_was_given_away_is_adopted_and_a_new_one_
 
 def test_workers_of_hosts_do_the_steps_of_attempts() -> None:
     """What the script above plays."""
-    assert all(hasattr(HostWorkers, name) for name in ("was_given", "run", "adopt", "commit", "abandon", "kill", "forget", "bring_logs"))
+    assert all(
+        hasattr(HostWorkers, name)
+        for name in ("was_given", "run", "adopt", "commit", "abandon", "kill", "forget", "bring_logs", "given_to")
+    )
