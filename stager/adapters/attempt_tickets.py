@@ -108,11 +108,10 @@ class AttemptTickets:
     async def close(self, command: cmd.StartAttempt) -> ClosedAttempt:
         """Nothing of it is taken from now on. Raises StagerError."""
         async with self.locks.setdefault(command.attempt, asyncio.Lock()):
-            client = self.door(command.node).client
-            closed = await client.close_attempt(command.attempt)
+            # Also where the node cannot be told now: it is over, and not to be opened again.
             self.opened.pop(command.attempt, None)
-        self.locks.pop(command.attempt, None)
-        return closed
+            self.locks.pop(command.attempt, None)
+            return await self.door(command.node).client.close_attempt(command.attempt)
 
     async def close_over(self, command: cmd.StartAttempt) -> None:
         """Its end is recorded. A node that is away is told when it reports what it still has open."""

@@ -78,6 +78,21 @@ def test_the_same_is_opened_once_and_after_a_restart_of_the_node_it_is_told_agai
     run(timeline())
 
 
+def test_what_is_over_is_not_opened_again_though_its_node_was_away_when_it_ended(elsewhere: Elsewhere) -> None:
+    scheduler = Scheduler(elsewhere)
+
+    async def timeline() -> None:
+        await scheduler.tickets.of(command(), spec())
+        elsewhere.node.kill()
+        await scheduler.tickets.close_over(command())
+        elsewhere.node.start()
+        await elsewhere.client().close_attempt("a1")
+        await scheduler.tickets.open_again("node0")
+        assert not elsewhere.state().get("attempts")
+
+    run(timeline())
+
+
 def test_another_content_closes_the_first_ticket(elsewhere: Elsewhere) -> None:
     async def timeline() -> None:
         first = await Scheduler(elsewhere).tickets.of(command(), spec())

@@ -5,6 +5,8 @@ One rule: a host gets what an administrator would bring it, its certificates, an
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -77,6 +79,19 @@ class Apart:
             )
         self.until(lambda: self.hosts() == {"ha": "open", "hb": "open"}, "both hosts")
 
+    def add_worker(self, name: str, near: str, cores: int) -> Host:
+        """On a private host of its own, which has no node."""
+        host = self.net.host(name, private=True)
+        self.authority.issue("pool/p", host.outside(POOL_TLS))
+        self.pool.host_apart(name, cores, near, host, SCRATCH, POOL_TLS)
+        return host
+
+    def kill_scheduler(self) -> None:
+        pid = self.stager.scheduler_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        self.until(lambda: self.stager.scheduler_pid() is None, "the scheduler's end")
+
     def hosts(self) -> dict[str, str]:
         client = connect(self.stager.state_dir)
         if client is None:
@@ -121,6 +136,15 @@ class Apart:
         return f"{self.stager.log_tail()}\n{self.pool.log_text()}\n{nodes}"
 
     def end(self) -> None:
+        """The scheduler first, which would start its node again."""
+        try:
+            if (pid := self.stager.scheduler_pid()) is not None:
+                os.kill(pid, signal.SIGTERM)
+                self.until(lambda: self.stager.scheduler_pid() is None, "the scheduler's end")
+        finally:
+            self._end_all()
+
+    def _end_all(self) -> None:
         try:
             self.stager.end()
         finally:

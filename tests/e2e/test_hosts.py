@@ -97,7 +97,8 @@ def test_a_host_that_is_given_up_loses_its_jobs_to_others_and_is_swept_when_it_c
         (["pool", "--listen", "0.0.0.0:8786"], "can be reached from other machines"),
         (["worker", "tcp://10.0.0.1:8786", "--node", "node0=/tmp", "--scratch", "/nowhere"], "in plain text"),
         (["worker", "tcp://127.0.0.1:8786", "--node", "node0=/no/store", "--scratch", "/nowhere"], "no such directory"),
-        (["worker", "tcp://127.0.0.1:8786", "--node", "node0", "--scratch", "/nowhere"], "write ID=STORE"),
+        (["worker", "tcp://127.0.0.1:8786", "--node", "node0=/tmp", "--node", "io1", "--scratch", "/nowhere"], "for all or none"),
+        (["worker", "tcp://127.0.0.1:8786", "--node", "io1", "--node", "io2", "--scratch", "/nowhere"], "is beside one of them"),
         (["worker", "tcp://127.0.0.1:8786", "--node", "node0=/tmp", "--scratch", "/nowhere", "--name", "a=b"], "no name of a host"),
     ],
 )

@@ -93,3 +93,73 @@ def test_an_exit_code_comes_with_what_the_job_printed(apart: Apart) -> None:
     assert (ended.outcome, ended.exit_code) == (ev.Outcome.FAILED, 7)
     assert "why it failed" in apart.stager.run("logs", ended.run, "wrong").stdout
     assert "never" not in apart.stored()
+
+
+HELD = """
+stager: 1
+name: held
+origins:
+  lab: ORIGIN
+jobs:
+  held:
+    run: 'until test -e /srv/gate; do sleep 0.1; done; echo "$WORD" > held'
+    env_pass: [WORD]
+    inputs: {in: lab:in}
+    outputs: {held: {to: lab:held, on_exists: replace}}
+"""
+SLOW = """
+stager: 1
+name: slow
+origins:
+  lab: ORIGIN
+jobs:
+  slow:
+    run: 'sleep 12; cat /srv/mark > slow'
+    cores: 4
+    inputs: {in: lab:in}
+    outputs: {slow: {to: lab:slow, on_exists: replace}}
+"""
+
+
+@pytest.mark.parametrize("workers_too", [False, True], ids=["scheduler", "scheduler and workers"])
+def test_a_restart_that_forgot_the_variables_takes_up_what_runs(apart: Apart, *, workers_too: bool) -> None:
+    """Where its host has lost the ticket too, the attempt is closed and opened anew."""
+    apart.put("in", b"given\n")
+    run = apart.stager.submit(written(apart, HELD))
+    hosts = list(apart.pool.hosts.values())
+    apart.until(lambda: any(host.reaper_pids() for host in hosts), "the job")
+    apart.kill_scheduler()
+    if workers_too:
+        for host in hosts:
+            host.kill_worker()
+    apart.start_scheduler()
+    for site in apart.sites.values():
+        site.outside("/srv/gate").touch()
+    apart.until(lambda: [event.outcome for event in apart.ends()] == [ev.Outcome.OK], "the job's end")
+    assert len(given_in(batches_of(apart.state), cmd.StartAttempt)) == 1
+    (made,) = apart.ends()[0].outputs
+    assert made.size_bytes == len(WORD) + 1
+    assert run
+
+
+def test_a_worker_that_is_cut_off_and_forgotten_commits_nothing(apart: Apart) -> None:
+    """It is beside a node on another host, which it still reaches. Its job goes on, and comes too late."""
+    apart.put("in", b"given\n")
+    cut_off = apart.add_worker("hc", "a", 4)
+    cut_off.outside("/srv/mark").write_bytes(b"from the one that is cut off\n")
+    apart.until(lambda: apart.hosts().get("hc") == "open", "the third host")
+    apart.stager.submit(written(apart, SLOW))
+    apart.until(lambda: apart.pool.hosts["hc"].reaper_pids(), "the job")
+    other = apart.add_worker("hd", "b", 4)
+    other.outside("/srv/mark").write_bytes(b"from the other one\n")
+    apart.until(lambda: apart.hosts().get("hd") == "open", "the fourth host")
+    (attempt,) = (command.attempt for command in given_in(batches_of(apart.state), cmd.StartAttempt))
+    with apart.net.parted(apart.here, cut_off):
+        apart.stager.run("host", "forget", "hc", "--force", "--why", "its line is cut")
+        outcome = cut_off.outside(SCRATCH) / "attempts" / attempt / "outcome.json"
+        apart.until(outcome.exists, "the end of the job that nobody waits for")
+        assert "ticket_closed" in outcome.read_text()
+        apart.until(lambda: "slow" in apart.stored(), "the final")
+    assert apart.stored()["slow"] == b"from the other one\n"
+    assert [(event.attempt == attempt, event.outcome) for event in apart.ends()] == [(True, ev.Outcome.LOST), (False, ev.Outcome.OK)]
+    apart.until(lambda: not (cut_off.outside(SCRATCH) / "attempts" / attempt).exists(), "what it left to go", 60)
