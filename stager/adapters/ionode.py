@@ -189,7 +189,7 @@ class IoNode(OriginCalls):
     async def close_attempt(self, attempt_id: str) -> said.ClosedAttempt:
         """From now on nothing of it is taken. A commit that came first stays, and is answered."""
         target = f"/v1/attempts/{part(attempt_id)}"
-        return await self.call(said.ClosedAttempt, "DELETE", target, command_id=attempt_id, timeout_s=LISTING_TIMEOUT_S)
+        return await self.call(said.ClosedAttempt, "DELETE", target, command_id=attempt_id)
 
     async def _attempt(self, answer: type[A], attempt_id: str, what: str, body: Body) -> A:
         """Without a timeout: copying and hashing take as long as the bytes do, and a dead node breaks the connection."""
