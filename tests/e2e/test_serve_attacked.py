@@ -63,6 +63,11 @@ OPERATIONS = {
     ("post", "/api/v1/runs/{run}/end"): SUBMIT,
     ("get", "/api/v1/runs/{run}/files/{lfn}/where"): READ,
     ("get", "/api/v1/nodes"): READ,
+    ("post", "/api/v1/nodes/{node}/drain"): ADMIN,
+    ("post", "/api/v1/nodes/{node}/forget"): ADMIN,
+    ("get", "/api/v1/hosts"): READ,
+    ("post", "/api/v1/hosts/{host}/drain"): ADMIN,
+    ("post", "/api/v1/hosts/{host}/forget"): ADMIN,
     ("get", "/api/v1/storage"): READ,
     ("get", "/api/v1/profiles"): READ,
 }
@@ -81,7 +86,7 @@ class Bed:
 
     def ask(self, who: str, method: str, path: str, run: str, **more: Any) -> httpx.Response:
         """The status of a stream is known before it has ended."""
-        where = path.format(run=run, job="up", call="one", lfn="b")
+        where = path.format(run=run, job="up", call="one", lfn="b", node="nowhere", host="nowhere")
         last = where.rpartition("/")[2]
         body = {"json": BODIES.get(last, {})} if method == "post" else {"params": QUICK.get(last, {})}
         headers = ({"Authorization": f"Bearer {self.tokens[who]}"} if who else {}) | HEADERS.get(last, {})

@@ -27,6 +27,10 @@ AIRFLOW = "plugins/airflow/src/airflow/providers/stager"
 DATES = {
     f"{AIRFLOW}/service.py": "the age of a mark that another worker made; a clock that is set costs or saves some patience",
     f"{AIRFLOW}/loose.py": "what a DagRun left goes on a date",
+    "stager/adapters/cluster_tls.py": "a certificate ends on a date",
+    "stager/adapters/host_join.py": "a certificate ends on a date, and is renewed before it",
+    "stager/cli/cluster.py": "an invite ends on a date",
+    "stager/service/joining.py": "an invite ends on a date",
     "stager/cli/jobs.py": "whether a date is today's",
     "stager/cli/token.py": "a token ends on a date",
     "stager/service/rest/auth.py": "a token ends on a date",
