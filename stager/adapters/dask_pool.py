@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY
 from stager.adapters.host_words import RESOURCE, Call, HostFacts, plain
 from stager.model.errors import Refused, Transient
 from stager.ports import Put
@@ -28,7 +29,6 @@ LOST_AFTER_S = 15.0
 LOOK_EVERY_S = 1.0
 ANSWER_DEADLINE_S = 5.0
 AGAIN_AFTER_S = 0.5
-CA, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
 
 
 @dataclass(slots=True)

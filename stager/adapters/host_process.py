@@ -22,7 +22,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from stager.adapters.dask_pool import CA, CERTIFICATE, KEY
+from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY
 from stager.adapters.host_agent import identity_of
 from stager.adapters.host_words import RESOURCE, HostFacts, plain
 from stager.adapters.own_address import own_address

@@ -135,7 +135,8 @@ def host_executor(settings: Settings, state_dir: StateDir, machine: MachineSide,
     """Of a pool. Most schedulers have none, and start sooner without this."""
     from stager.adapters.attempt_tickets import AttemptTickets
     from stager.adapters.briefs import Briefs
-    from stager.adapters.dask_pool import CA, DaskPool, need_distributed
+    from stager.adapters.cluster_tls import CA
+    from stager.adapters.dask_pool import DaskPool, need_distributed
     from stager.adapters.executor_dask import DaskExecutor
     from stager.adapters.host_workers import HostPlaces, HostWorkers
 

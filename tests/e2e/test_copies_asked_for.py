@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from stager.service.state_dir import StateDir
 from tests.e2e.nodes_rig import batches_of, given_in, on_loopback, wan_bytes_of
 from tests.testbed.ionode import IoNode
 from tests.testbed.stager import Stager
+from tests.testbed.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 PARTS, PART_BYTES = 6, 300_000
@@ -58,13 +58,6 @@ def parts_in(place: Path) -> bytes:
     return b"".join((place / "parts" / f"p{number}.dat").read_bytes() for number in range(PARTS))
 
 
-def until(holds: Callable[[], bool], what: str, deadline_s: float = 60.0) -> None:
-    end = time.monotonic() + deadline_s
-    while not holds():
-        assert time.monotonic() < end, what
-        time.sleep(0.1)
-
-
 @pytest.mark.parametrize("copies", [2, 1])
 def test_a_node_that_is_killed_and_forgotten_costs_only_what_it_alone_held(
     stager: Stager, node: IoNode, short_dir: Path, copies: int
@@ -78,7 +71,7 @@ def test_a_node_that_is_killed_and_forgotten_costs_only_what_it_alone_held(
             entries = rows["entries"] if isinstance(rows, dict) else rows
             return sum(entry["lfn"].endswith(".mid") and entry["state"] == state for entry in entries)
 
-        until(lambda: mids("safe") == PARTS, f"each is on {copies} nodes")
+        wait_until(lambda: mids("safe") == PARTS, f"each is on {copies} nodes")
         state_dir = StateDir(stager.state_dir)
         made_at = {command.job: command.node for command in given_in(batches_of(state_dir), cmd.StartAttempt)}
         there = [job for job, place in made_at.items() if job.startswith("turn") and place == "node1"]
@@ -88,13 +81,13 @@ def test_a_node_that_is_killed_and_forgotten_costs_only_what_it_alone_held(
         def state_of_it() -> str:
             return next(str(view["state"]) for view in json.loads(stager.run("node", "list", "--json").stdout) if view["node"] == "node1")
 
-        until(lambda: state_of_it() == "away", "its death was seen")
+        wait_until(lambda: state_of_it() == "away", "its death was seen")
         waits = json.loads(stager.run("status", run, "--json").stdout)["waiting"]
         assert [each["node"] for each in waits if "it alone holds" in each["message"]] == ([] if copies == 2 else ["node1"])
         said = json.loads(stager.run("node", "forget", "node1", "--json").stdout)
         assert said["files_total"] == (0 if copies == 2 else len(there))
         before = wan_bytes_of(batches_of(state_dir))
-        until(lambda: mids("at_risk" if copies == 2 else "safe") == PARTS, "all are there")
+        wait_until(lambda: mids("at_risk" if copies == 2 else "safe") == PARTS, "all are there")
         (short_dir / "gate").touch()
         stager.run("wait", run)
         assert (short_dir / "out" / "all").read_bytes() == content

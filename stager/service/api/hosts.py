@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from stager import wire
+from stager.service.api.housekeeping import OWNER_WORD
 from stager.service.api.routing import Asked, Router
 from stager.service.hosts import HostService
-
-OWNER = "the owner"
 
 
 def hosts_router(hosts: HostService) -> Router:
@@ -22,6 +21,6 @@ def hosts_router(hosts: HostService) -> Router:
 
     @router.post("/hosts/{host}/forget")
     async def forget(asked: Asked) -> wire.HostView:
-        return await hosts.forget(asked.host, await asked.body_as(wire.HostForget), OWNER)
+        return await hosts.forget(asked.host, await asked.body_as(wire.HostForget), OWNER_WORD)
 
     return router
