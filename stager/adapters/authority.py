@@ -15,13 +15,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY
 from stager.model.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-CA, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
 CA_KEY = "ca-key.pem"
 SCHEDULER = "scheduler"
 AUTHORITY_DAYS, LEAF_DAYS = 3650, 90

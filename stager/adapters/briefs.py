@@ -7,11 +7,12 @@ May know: the worker's specs. One rule: only this user reaches the socket, and a
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 import msgspec
 
+from stager.adapters.http_pool import connect_unix
+from stager.adapters.private_socket import listen
 from stager.model.errors import Transient
 from stager.worker import AttemptSpec
 
@@ -29,12 +30,7 @@ class Briefs:
 
     async def open(self) -> None:
         """0600 from its first moment."""
-        self.path.unlink(missing_ok=True)
-        before = os.umask(0o177)
-        try:
-            self.server = await asyncio.start_unix_server(self._answer, self.path)
-        finally:
-            os.umask(before)
+        self.server = await asyncio.start_unix_server(self._answer, sock=listen(self.path))
 
     async def close(self) -> None:
         if self.server is not None:
@@ -61,7 +57,7 @@ async def brief_from(path: str, attempt: str) -> AttemptSpec:
     """Raises Transient where nobody hands it out now, which says nothing about the attempt."""
     try:
         async with asyncio.timeout(ASK_TIMEOUT_S):
-            reader, writer = await asyncio.open_unix_connection(path)
+            reader, writer = await connect_unix(Path(path))
             try:
                 writer.write(f"{attempt}\n".encode())
                 told = await reader.read(-1)

@@ -23,6 +23,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from stager.adapters.private_socket import listen
 from stager.adapters.tokens import TokenStore
 from stager.client import connect
 from stager.model.errors import Refused, Transient
@@ -321,22 +322,6 @@ def listen_for_hosts(settings: Settings, state_dir: StateDir) -> socket.socket:
     assert settings.cluster_listen is not None
     require_cluster(state_dir)
     return listen_tcp(*settings.cluster_listen, option="--cluster-listen")
-
-
-def listen(path: Path) -> socket.socket:
-    """0600 from its first moment; a path too long for a socket is named through its directory's descriptor."""
-    path.unlink(missing_ok=True)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    before = os.umask(0o177)
-    try:
-        listening.bind(f"/proc/self/fd/{directory}/{path.name}")
-    finally:
-        os.umask(before)
-        os.close(directory)
-    listening.listen(128)
-    listening.setblocking(False)
-    return listening
 
 
 def listen_tcp(host: str, port: int, option: str = "--listen") -> socket.socket:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from stager.adapters.private_socket import listen
 from stager.client.socket import start_detached
 from stager.client.warm_start import TAKEN, TOLD, WarmStart, is_listened_on
-from stager.service.process import listen
 
 END_S = 30.0
 BAD_CAPACITY = ["--capacity", "much"]
