@@ -101,7 +101,7 @@ def test_the_tutorial_works_as_it_is_written(stager: Stager) -> None:
     done = walked(stager, steps)
     for step, (failed, printed) in zip(steps, done, strict=True):
         fails = any("failed after" in line for line in step.shown)
-        assert failed == (1 if fails else 0), f"{failed} commands failed of\n{step.commands}\n{printed}\n{stager.log_tail()}"
+        assert failed == (1 if fails else 0), f"{stager.log_tail()}\n{failed} commands failed of\n{step.commands}\n{printed}"
         assert missing(step.shown, printed) == [], f"{step.commands}\n{printed}"
     assert not (stager.home / "stager-tutorial").exists()
     wait_until(lambda: not stager.living(), "what the tutorial started to end")
