@@ -18,6 +18,7 @@ DEADLINE_S = 2400
 @pytest.mark.slow
 @pytest.mark.timeout(DEADLINE_S + 60)
 def test_in_airflows_environment(short_dir: Path) -> None:
-    command = [airflow.python(), "-m", "pytest", "-p", "no:cacheprovider", "--durations=10", "--durations-min=5", "tests/airflow"]
+    wishes = ["-p", "no:cacheprovider", "--durations=10", "--durations-min=5", "--tb=short", "--show-capture=no"]
+    command = [airflow.python(), "-m", "pytest", *wishes, "tests/airflow"]
     done = subprocess.run(command, cwd=PROJECT, env=airflow.environment(short_dir), capture_output=True, text=True, timeout=DEADLINE_S)
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
+    assert done.returncode == 0, done.stdout[-8_000:] + done.stderr[-5_000:]

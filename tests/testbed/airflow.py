@@ -68,6 +68,8 @@ def environment(place: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "TMPDIR") or name.startswith("STAGER_TEST")}
     own = {
         "HOME": str(place),
+        # Found by the home directory otherwise, and that is another one here.
+        "STAGER_TEST_TOOLS": str(tool_cache()),
         "PATH": f"{installed / 'bin'}:{os.environ.get('PATH', '')}",
         "AIRFLOW_HOME": str(home),
         "PYTHONPATH": os.pathsep.join(map(str, (PROJECT, PROVIDER / "src", site))),
