@@ -44,8 +44,11 @@ log = logging.getLogger(__name__)
 class Scheduler:
     """One state directory's scheduler, until `close`; the caller holds the lock. Composition roots alone see it."""
 
-    def __init__(self, state_dir: StateDir, machine: MachineSide, node: NodeSide, services: Services, tasks: Tasks) -> None:
+    def __init__(
+        self, state_dir: StateDir, machine: MachineSide, node: NodeSide, services: Services, tasks: Tasks, driving: Driving
+    ) -> None:
         self.state_dir, self.machine, self.node, self.services, self.tasks = state_dir, machine, node, services, tasks
+        self.driving = driving
 
     def start(self, name: str, steps: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Beside all else; what it fails by ends the scheduler."""
@@ -59,6 +62,9 @@ class Scheduler:
         await self.tasks.close()
         if for_good:
             node.executors.end_all()
+        # The batch that is being written is carried out, and the stores are closed behind it.
+        self.machine.inbox.close()
+        await self.driving.over.wait()
         await node.world.close()
         await node.executors.close()
         living = [each for each in outstanding.attempts.values() if not outstanding.workflows[each.run].engine]
@@ -111,7 +117,7 @@ def opened(
         tasks.start("the hosts", node.executors.hosts.open(), node.world.fatal)
     node.continuation.begin()
     driving.start()
-    return Scheduler(state_dir, machine, node, services, tasks)
+    return Scheduler(state_dir, machine, node, services, tasks, driving)
 
 
 def remote_nodes(settings: Settings, state_dir: StateDir, epoch: int) -> list[NodeRemote]:

@@ -29,6 +29,8 @@ class Driving:
     def __init__(self, past: Past, world: LiveWorld, journal: Journal, heard: Sequence[Heard], lifetime: Lifetime, pulse: Pulse) -> None:
         self.past, self.world, self.journal, self.heard = past, world, journal, heard
         self.lifetime, self.pulse = lifetime, pulse
+        # Nothing is written by the driving thread any more.
+        self.over = asyncio.Event()
 
     def start(self) -> None:
         """From the event loop's thread, which is told when it ends."""
@@ -49,6 +51,7 @@ class Driving:
 
     def _ended(self) -> None:
         """On the event loop's thread."""
+        self.over.set()
         self.lifetime.failure = self.world.failure
         self.lifetime.ended.set()
         self.pulse.beat()
