@@ -25,6 +25,9 @@ RunStanding = Literal["active", "succeeded", "failed", "not_durable", "refused",
 # No control characters: it is shown on terminals.
 PART_OF_MAX = 600
 PART_OF_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
+DIGEST_PATTERN = r"^[0-9a-f]{64}$"
+# Of one directory.
+SENT_FILES_MAX = 10_000
 CALL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:+@~-]{0,199}$"
 
 
@@ -95,6 +98,17 @@ class EngineSubmission(WorkflowText):
     """
 
     part_of: Annotated[str, Field(max_length=PART_OF_MAX, pattern=PART_OF_PATTERN)] = ""
+
+
+class Content(Sent):
+    sha256: Annotated[str, Field(pattern=DIGEST_PATTERN)]
+    size_bytes: Annotated[int, Field(ge=0, le=1 << 53)]
+
+
+class ContentsQuestion(Sent):
+    """The contents that a workflow needs of its directory."""
+
+    contents: list[Content] = Field(max_length=SENT_FILES_MAX)
 
 
 class CallQuestion(Sent):
@@ -294,6 +308,22 @@ class Alive(wire.Body):
 class Ready(wire.Body):
     status: Literal["ready"] = "ready"
     version: str
+
+
+class ContentReceived(wire.Body):
+    """`received_bytes`: so many are here, from the first on. `complete`: all are, and they have this digest."""
+
+    sha256: str
+    received_bytes: int
+    complete: bool = False
+
+
+class ContentsMissing(wire.Body):
+    """`bytes_max`, `files_max`: the most that one directory may have."""
+
+    missing: list[ContentReceived]
+    bytes_max: int
+    files_max: int
 
 
 class Storage(wire.Body):

@@ -10,7 +10,7 @@ import click
 from stager.cli.options import Size, capacity_option, cores_option, settings_of, state_dir_option
 from stager.cli.token import tenants_option
 from stager.model.errors import Refused
-from stager.service.settings import LISTEN, STORAGE_LISTEN, cluster_listen_of, rest_settings, storage_settings
+from stager.service.settings import DIRECTORY_BYTES_MAX, LISTEN, STORAGE_LISTEN, cluster_listen_of, rest_settings, storage_settings
 from stager.service.state_dir import LockHeld
 
 
@@ -37,6 +37,12 @@ Example:
 @click.option(
     "--cluster-listen", default="", metavar="IP:PORT", help="where hosts that join the cluster call, by TLS; needs `stager cluster init`"
 )
+@click.option(
+    "--directory-max",
+    type=Size(),
+    default=DIRECTORY_BYTES_MAX,
+    help="how much the files beside a workflow may have that a submit brings along; default: 256 MiB",
+)
 @tenants_option
 @capacity_option
 @cores_option
@@ -50,6 +56,7 @@ def command(
     storage_listen: str,
     storage_url: str,
     cluster_listen: str,
+    directory_max: int,
     tenants: Path | None,
     capacity: int | None,
     cores: int | None,
@@ -64,7 +71,8 @@ def command(
 
     settings = replace(settings_of(state_dir, capacity, cores), tenants_file=tenants.absolute() if tenants is not None else None)
     objects = storage_settings(settings.capacity_bytes, storage, storage_listen, storage_url, trust_network=trust_network)
-    settings = replace(settings, storage=objects, cluster_listen=cluster_listen_of(cluster_listen))
+    joining = cluster_listen_of(cluster_listen)
+    settings = replace(settings, storage=objects, cluster_listen=joining, directory_bytes_max=directory_max)
     rest = rest_settings(listen, trust_network=trust_network, allow_hosts=allow_hosts, metrics_open=metrics_open)
     try:
         return hold_as_service(settings, rest)

@@ -40,7 +40,7 @@ class Call(Generic[B]):
     path: str
     answer: type[B]
     query: Mapping[str, Any] = field(default_factory=dict)
-    body: BaseModel | None = None
+    body: BaseModel | bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     safe: bool = True
     patience_s: float = 0.0
@@ -49,7 +49,10 @@ class Call(Generic[B]):
         """As httpx takes it."""
         found: dict[str, Any] = {"method": self.method, "url": rest.API_PREFIX.lstrip("/") + self.path, "headers": dict(self.headers)}
         found["params"] = {name: plain(value) for name, value in self.query.items() if value is not None}
-        if self.body is not None:
+        if isinstance(self.body, bytes):
+            found["content"] = self.body
+            found["headers"]["Content-Type"] = "application/octet-stream"
+        elif self.body is not None:
             found["content"] = self.body.model_dump_json().encode()
             found["headers"]["Content-Type"] = "application/json"
         return found
@@ -82,6 +85,16 @@ def plan(upload: rest.WorkflowText) -> Call[rest.Planned]:
 
 def estimate(question: rest.EstimateQuestion) -> Call[rest.Estimated]:
     return Call("POST", "/estimate", rest.Estimated, body=question)
+
+
+def missing_contents(question: rest.ContentsQuestion) -> Call[rest.ContentsMissing]:
+    return Call("POST", "/contents/missing", rest.ContentsMissing, body=question)
+
+
+def send_part(content: rest.Content, offset: int, part: bytes) -> Call[rest.ContentReceived]:
+    """Sent twice it is received once."""
+    query = {"size_bytes": content.size_bytes, "offset": offset}
+    return Call("PUT", f"/contents/{content.sha256}", rest.ContentReceived, query, body=part)
 
 
 def runs(cursor: str | None = None, limit: int = PAGE, parts: bool = True) -> Call[rest.RunPage]:

@@ -7,7 +7,7 @@ May know: the calls, httpx. One rule: it decides nothing; what is asked and what
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -80,6 +80,14 @@ class RestClient:
 
     def estimate(self, question: rest.EstimateQuestion) -> rest.Estimated:
         return self.send(calls.estimate(question))
+
+    def missing_contents(self, contents: Sequence[rest.Content]) -> rest.ContentsMissing:
+        """Those that the service still needs, and how much of each it has. The others it keeps for an hour at least."""
+        return self.send(calls.missing_contents(rest.ContentsQuestion(contents=list(contents))))
+
+    def send_part(self, content: rest.Content, offset: int, part: bytes) -> rest.ContentReceived:
+        """Some bytes of a content, 8 MiB at most. With the last of them the service checks its digest."""
+        return self.send(calls.send_part(content, offset, part))
 
     def runs(self, *, parts: bool = True) -> list[wire.RunInfo]:
         """All that the token may see, the newest first. `parts`: as in `Client.runs`."""

@@ -6,7 +6,7 @@ May know: the calls, httpx. One rule: it decides nothing; what is asked and what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -79,6 +79,14 @@ class AsyncRestClient:
 
     async def estimate(self, question: rest.EstimateQuestion) -> rest.Estimated:
         return await self.send(calls.estimate(question))
+
+    async def missing_contents(self, contents: Sequence[rest.Content]) -> rest.ContentsMissing:
+        """Those that the service still needs, and how much of each it has. The others it keeps for an hour at least."""
+        return await self.send(calls.missing_contents(rest.ContentsQuestion(contents=list(contents))))
+
+    async def send_part(self, content: rest.Content, offset: int, part: bytes) -> rest.ContentReceived:
+        """Some bytes of a content, 8 MiB at most. With the last of them the service checks its digest."""
+        return await self.send(calls.send_part(content, offset, part))
 
     async def runs(self, *, parts: bool = True) -> list[wire.RunInfo]:
         """All that the token may see, the newest first. `parts`: as in `Client.runs`."""

@@ -44,6 +44,7 @@ from stager.service.watching import Holding, state_dir_gone, watch
 if TYPE_CHECKING:
     from stager.service.reading import Reading
     from stager.service.rest.limits import Limiter
+    from stager.service.sent_contents import SentStores
 
 log = logging.getLogger("stager.service")
 IDLE_POLL_S = 0.25
@@ -188,12 +189,14 @@ async def serve(
         if rest is not None and tcp is not None:
             from stager.service.reading import Reading
             from stager.service.rest.limits import Limiter
+            from stager.service.sent_contents import SentStores
 
             tokens = stack.enter_context(contextlib.closing(TokenStore(state_dir.tokens, TOKENS_BUSY_S)))
             reading, limiter = stack.enter_context(contextlib.closing(Reading(settings, scheduler.machine.tenancy))), Limiter()
             end_reading = reading.close
             beside.append(limiter.threads)
-            servers.append((rest_server(scheduler, rest, tokens, reading, limiter), tcp))
+            contents = SentStores(state_dir.sent, settings.directory_bytes_max)
+            servers.append((rest_server(scheduler, rest, tokens, reading, limiter, contents), tcp))
         rest_servers = [listening for _, listening in servers[1:]]
         if cluster is not None:
             servers.append((stack.enter_context(cluster_server(scheduler, settings, past.epoch, cluster)), cluster))
@@ -271,16 +274,20 @@ def local_server(api: Starlette) -> Server:
     return Server(uvicorn.Config(api, ws="none", log_config=None, access_log=False, lifespan="off", timeout_keep_alive=3600))
 
 
-def rest_server(scheduler: Scheduler, settings: RestSettings, tokens: TokenStore, reading: Reading, limiter: Limiter) -> Server:
+def rest_server(
+    scheduler: Scheduler, settings: RestSettings, tokens: TokenStore, reading: Reading, limiter: Limiter, contents: SentStores
+) -> Server:
     # Not every scheduler is a service.
     from stager.service.rest import Reached, make_rest
+    from stager.service.rest.contents import sweep_contents
     from stager.service.rest.storage import maintain_keys
 
     machine, node, profiles = scheduler.machine, scheduler.node, scheduler.state_dir.profiles
     if node.objects is not None:
         scheduler.start("the upkeep of keys to objects", maintain_keys(node.objects.issuer, machine.tenancy, tokens))
+    scheduler.start("the upkeep of what tenants sent", sweep_contents(contents))
     config = uvicorn.Config(
-        make_rest(Reached(machine, node, scheduler.services.runs, reading, limiter, profiles), settings, tokens),
+        make_rest(Reached(machine, node, scheduler.services.runs, reading, limiter, profiles, contents), settings, tokens),
         http=ProtocolWithTimeouts,
         log_config=None,
         access_log=False,

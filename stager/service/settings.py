@@ -24,6 +24,8 @@ IDLE_EXIT_S = 5.0
 SCRUB_BYTES_PER_S = 16 * 2**20
 SCRUB_EVERY_S = 7 * 86_400.0
 KEEP_FAILED_BYTES = 5_000_000_000
+# Of the files beside a workflow that a submit brings along.
+DIRECTORY_BYTES_MAX = 256 * 2**20
 CONFIG_KEYS = frozenset("state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool".split())
 
 
@@ -48,7 +50,8 @@ class Settings:
     `storage` None: no objects are kept. `keep_failed_bytes` 0: no sandbox of a job that failed is.
     `nodes`: I/O nodes besides the embedded one, which somebody else started. `copies`: on how many nodes what jobs make is to be, where
     a submit does not say. `cluster_listen`: where hosts that join call; None: none can.
-    `pool`: the address of the Dask scheduler whose hosts run jobs; empty: jobs run here.
+    `pool`: the address of the Dask scheduler whose hosts run jobs; empty: jobs run here. `directory_bytes_max`: of the files that a
+    tenant's submit may bring along.
     """
 
     state_dir: Path
@@ -68,6 +71,7 @@ class Settings:
     copies: int = 1
     pool: str = ""
     cluster_listen: tuple[str, int] | None = None
+    directory_bytes_max: int = DIRECTORY_BYTES_MAX
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -70,11 +72,13 @@ OPERATIONS = {
     ("post", "/api/v1/hosts/{host}/forget"): ADMIN,
     ("get", "/api/v1/storage"): READ,
     ("get", "/api/v1/profiles"): READ,
+    ("post", "/api/v1/contents/missing"): SUBMIT,
+    ("put", "/api/v1/contents/{sha256}"): SUBMIT,
 }
-BODIES = {"calls": {"call": "one"}, "end": {"succeeded": True}}
+BODIES = {"missing": {"contents": []}, "calls": {"call": "one"}, "end": {"succeeded": True}}
 HEADERS = {"keys": {"Idempotency-Key": "further"}}
 # The one long answer.
-QUICK = {"wait": {"timeout_s": 0}, "explain": {"job": "up"}, "events": {"after": 1 << 52}}
+QUICK = {"0" * 64: {"size_bytes": 1}, "wait": {"timeout_s": 0}, "explain": {"job": "up"}, "events": {"after": 1 << 52}}
 
 
 @dataclass
@@ -86,7 +90,7 @@ class Bed:
 
     def ask(self, who: str, method: str, path: str, run: str, **more: Any) -> httpx.Response:
         """The status of a stream is known before it has ended."""
-        where = path.format(run=run, job="up", call="one", lfn="b", node="nowhere", host="nowhere")
+        where = path.format(run=run, job="up", call="one", lfn="b", node="nowhere", host="nowhere", sha256="0" * 64)
         last = where.rpartition("/")[2]
         body = {"json": BODIES.get(last, {})} if method == "post" else {"params": QUICK.get(last, {})}
         headers = ({"Authorization": f"Bearer {self.tokens[who]}"} if who else {}) | HEADERS.get(last, {})
@@ -226,3 +230,22 @@ def test_a_token_in_a_url_is_no_token(bed: Bed) -> None:
     for name in ("token", "access_token", "authorization"):
         answer = call("GET", f"{bed.service.url}/api/v1/runs", params={name: bed.tokens["alice-admin"]})
         assert answer.status_code in (401, 429)
+
+
+def test_a_content_is_sent_in_parts_and_only_its_sender_is_told_of_it(bed: Bed) -> None:
+    alice, bob = (bed.service.client(bed.tokens[f"{name}-submit"]) for name in ("alice", "bob"))
+    content = os.urandom(1000)
+    sha256 = hashlib.sha256(content).hexdigest()
+    asked = {"contents": [{"sha256": sha256, "size_bytes": 1000}]}
+    where = f"/contents/{sha256}"
+    assert alice.put(where, params={"size_bytes": 1000}, content=content[:400]).json()["received_bytes"] == 400
+    problem(alice.put(where, params={"size_bytes": 1000, "offset": 500}, content=content[500:]), 409, "content_offset")
+    assert alice.post("/contents/missing", json=asked).json()["missing"] == [{"sha256": sha256, "received_bytes": 400, "complete": False}]
+    assert alice.put(where, params={"size_bytes": 1000, "offset": 400}, content=content[400:]).json()["complete"]
+    assert alice.post("/contents/missing", json=asked).json()["missing"] == []
+    assert [each["received_bytes"] for each in bob.post("/contents/missing", json=asked).json()["missing"]] == [0]
+    problem(bob.put(where, params={"size_bytes": 1000}, content=bytes(1000)), 422, "content_differs")
+    problem(bob.put(where, params={"size_bytes": 1 << 40}, content=b"x"), 409, "directory_too_large")
+    problem(bob.post("/contents/missing", json={"contents": asked["contents"] * 10_001}), 422, "bad_parameter")
+    for name in ("..%2F..%2Ftokens.sqlite", "%2Fetc%2Fpasswd", sha256.upper(), sha256[1:]):
+        assert bob.put(f"/contents/{name}", params={"size_bytes": 1}, content=b"x").status_code in (404, 422)

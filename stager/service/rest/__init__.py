@@ -27,6 +27,7 @@ from stager.service.rest import problems
 from stager.service.rest.accounts import accounts_router
 from stager.service.rest.auth import BodyRefused, Guard, on_body_refused
 from stager.service.rest.callers import Own, known_query, run_of
+from stager.service.rest.contents import contents_router
 from stager.service.rest.engines import calls_router, engine_runs_router, rights_of_tenants
 from stager.service.rest.events import events_router
 from stager.service.rest.graph import graph_router
@@ -40,6 +41,7 @@ from stager.service.rest.places import MeasuredProfiles, places_router
 from stager.service.rest.runs import Intake, Resumption, controls_router, queries_router, submit_router
 from stager.service.rest.storage import storage_router
 from stager.service.rest.workflows import workflows_router
+from stager.service.sent_contents import SentStores
 from stager.service.services import RunServices
 from stager.service.settings import RestSettings
 
@@ -57,6 +59,7 @@ class Reached:
     reading: Reading
     limiter: Limiter
     profiles: Path
+    contents: SentStores
 
 
 def make_rest(reached: Reached, settings: RestSettings, tokens: TokenStore) -> ASGIApp:
@@ -122,3 +125,4 @@ def shared_routers(reached: Reached) -> Iterator[APIRouter]:
     yield places_router(occupancy, reached.runs.nodes, MeasuredProfiles(machine.inquiry, stores.profiles, stores.records, reached.profiles))
     yield hosts_router(reached.runs.hosts)
     yield storage_router(node.objects)
+    yield contents_router(reached.contents)
