@@ -22,6 +22,7 @@ WORDS = {
     "AsyncRestRun": "RestRun",
     "AsyncEngineRun": "EngineRun",
     "AsyncHosts": "Hosts",
+    "AsyncContents": "Contents",
     "AsyncIterator": "Iterator",
     "stager.client.rest_async": "stager.client.rest",
     "stager.client.engines_async": "stager.client.engines",

@@ -31,6 +31,7 @@ class RestClient:
         self.server = server.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"}
         self.http = httpx.Client(base_url=self.server + "/", headers=headers, timeout=timeout_s, mounts=mounts_for(server))
+        self.contents = Contents(self)
 
     def close(self) -> None:
         self.http.close()
@@ -81,14 +82,6 @@ class RestClient:
     def estimate(self, question: rest.EstimateQuestion) -> rest.Estimated:
         return self.send(calls.estimate(question))
 
-    def missing_contents(self, contents: Sequence[rest.Content]) -> rest.ContentsMissing:
-        """Those that the service still needs, and how much of each it has. The others it keeps for an hour at least."""
-        return self.send(calls.missing_contents(rest.ContentsQuestion(contents=list(contents))))
-
-    def send_part(self, content: rest.Content, offset: int, part: bytes) -> rest.ContentReceived:
-        """Some bytes of a content, 8 MiB at most. With the last of them the service checks its digest."""
-        return self.send(calls.send_part(content, offset, part))
-
     def runs(self, *, parts: bool = True) -> list[wire.RunInfo]:
         """All that the token may see, the newest first. `parts`: as in `Client.runs`."""
         steps: Generator[Call[rest.RunPage], rest.RunPage, list[wire.RunInfo]]
@@ -119,6 +112,21 @@ class RestClient:
 
     def run(self, run: str) -> RestRun:
         return RestRun(self, run)
+
+
+class Contents:
+    """What one sends before the workflow that needs it."""
+
+    def __init__(self, client: RestClient) -> None:
+        self.client = client
+
+    def missing(self, contents: Sequence[rest.Content]) -> rest.ContentsMissing:
+        """Those that the service still needs, and how much of each it has. The others it keeps for an hour at least."""
+        return self.client.send(calls.missing_contents(rest.ContentsQuestion(contents=list(contents))))
+
+    def send_part(self, content: rest.Content, offset: int, part: bytes) -> rest.ContentReceived:
+        """Some bytes of a content, 8 MiB at most. With the last of them the service checks its digest."""
+        return self.client.send(calls.send_part(content, offset, part))
 
 
 class Hosts:

@@ -30,6 +30,7 @@ class AsyncRestClient:
         self.server = server.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"}
         self.http = httpx.AsyncClient(base_url=self.server + "/", headers=headers, timeout=timeout_s, mounts=mounts_for(server))
+        self.contents = AsyncContents(self)
 
     async def close(self) -> None:
         await self.http.aclose()
@@ -80,14 +81,6 @@ class AsyncRestClient:
     async def estimate(self, question: rest.EstimateQuestion) -> rest.Estimated:
         return await self.send(calls.estimate(question))
 
-    async def missing_contents(self, contents: Sequence[rest.Content]) -> rest.ContentsMissing:
-        """Those that the service still needs, and how much of each it has. The others it keeps for an hour at least."""
-        return await self.send(calls.missing_contents(rest.ContentsQuestion(contents=list(contents))))
-
-    async def send_part(self, content: rest.Content, offset: int, part: bytes) -> rest.ContentReceived:
-        """Some bytes of a content, 8 MiB at most. With the last of them the service checks its digest."""
-        return await self.send(calls.send_part(content, offset, part))
-
     async def runs(self, *, parts: bool = True) -> list[wire.RunInfo]:
         """All that the token may see, the newest first. `parts`: as in `Client.runs`."""
         steps: Generator[Call[rest.RunPage], rest.RunPage, list[wire.RunInfo]]
@@ -118,6 +111,21 @@ class AsyncRestClient:
 
     def run(self, run: str) -> AsyncRestRun:
         return AsyncRestRun(self, run)
+
+
+class AsyncContents:
+    """What one sends before the workflow that needs it."""
+
+    def __init__(self, client: AsyncRestClient) -> None:
+        self.client = client
+
+    async def missing(self, contents: Sequence[rest.Content]) -> rest.ContentsMissing:
+        """Those that the service still needs, and how much of each it has. The others it keeps for an hour at least."""
+        return await self.client.send(calls.missing_contents(rest.ContentsQuestion(contents=list(contents))))
+
+    async def send_part(self, content: rest.Content, offset: int, part: bytes) -> rest.ContentReceived:
+        """Some bytes of a content, 8 MiB at most. With the last of them the service checks its digest."""
+        return await self.client.send(calls.send_part(content, offset, part))
 
 
 class AsyncHosts:

@@ -189,13 +189,13 @@ async def serve(
         if rest is not None and tcp is not None:
             from stager.service.reading import Reading
             from stager.service.rest.limits import Limiter
-            from stager.service.sent_contents import SentStores
+            from stager.service.sent_contents import SENT, SentStores
 
             tokens = stack.enter_context(contextlib.closing(TokenStore(state_dir.tokens, TOKENS_BUSY_S)))
             reading, limiter = stack.enter_context(contextlib.closing(Reading(settings, scheduler.machine.tenancy))), Limiter()
             end_reading = reading.close
             beside.append(limiter.threads)
-            contents = SentStores(state_dir.sent, settings.directory_bytes_max)
+            contents = SentStores(state_dir.root / SENT, settings.directory_bytes_max)
             servers.append((rest_server(scheduler, rest, tokens, reading, limiter, contents), tcp))
         rest_servers = [listening for _, listening in servers[1:]]
         if cluster is not None:

@@ -22,6 +22,8 @@ from stager import rest
 from stager.model.errors import InvalidInput, Refused
 from stager.model.units import format_size
 
+# In the state directory.
+SENT = "sent"
 DIGEST = re.compile(rest.DIGEST_PATTERN)
 # Of one tenant, as a multiple of what one directory may have.
 TENANT_SHARE = 4
@@ -37,7 +39,7 @@ class SentContents:
     """Of one tenant. `directory_bytes_max`: of what one submit may bring."""
 
     def __init__(self, root: Path, tenant: str, directory_bytes_max: int) -> None:
-        self.root, self.tenant, self.directory_bytes_max = root / tenant, tenant, directory_bytes_max
+        self.root, self.directory_bytes_max = root / tenant, directory_bytes_max
         # How many files there are, and their bytes; None: to be counted.
         self.held: tuple[int, int] | None = None
 

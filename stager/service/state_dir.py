@@ -99,11 +99,6 @@ class StateDir:
         return self.root / "hosts"
 
     @property
-    def sent(self) -> Path:
-        """Of each tenant of a service: the contents that it sent, and the directories of its runs that are made of them."""
-        return self.root / "sent"
-
-    @property
     def node_store(self) -> Path:
         return self.root / "node"
 

@@ -14,8 +14,8 @@ import pytest
 
 from stager import rest
 from stager.client import AsyncRestClient, AsyncRestRun, RestClient, RestRun
-from stager.client.rest import Hosts
-from stager.client.rest_async import AsyncHosts
+from stager.client.rest import Contents, Hosts
+from stager.client.rest_async import AsyncContents, AsyncHosts
 from stager.model.errors import Denied, InvalidInput, Refused, StagerError, Transient
 from tests.e2e.serve_rig import Service, small
 from tests.testbed.waiting import wait_until
@@ -50,7 +50,12 @@ def submission(service: Service, name: str, shell: str = "tr a-z A-Z < a > b", m
 
 
 def test_both_clients_have_the_same_calls() -> None:
-    for one, other, least in ((RestClient, AsyncRestClient, 9), (RestRun, AsyncRestRun, 9), (Hosts, AsyncHosts, 3)):
+    for one, other, least in (
+        (RestClient, AsyncRestClient, 9),
+        (RestRun, AsyncRestRun, 9),
+        (Hosts, AsyncHosts, 3),
+        (Contents, AsyncContents, 2),
+    ):
         assert calls_of(one) == calls_of(other) and len(calls_of(one)) >= least
 
 
