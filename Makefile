@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run setup-demo setup-unit setup-bench unit unit-alone test draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak wheel wheel-check lint lint-quick setup-lint docs docs-serve clean
+.PHONY: help setup setup-run setup-demo setup-unit setup-bench unit unit-alone test test-compose compose-files draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak wheel wheel-check lint lint-quick setup-lint docs docs-serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -58,6 +58,13 @@ test: setup ## every test
 	$(PYTHON) -m pytest -n $(TEST_WORKERS) --dist loadgroup --durations=20 --durations-min=5 tests || status=1; \
 	[ $$status = 0 ] || echo "make test: something failed, see above"; \
 	exit $$status
+
+test-compose: setup ## the cluster of compose/ on a Docker engine, with Montage on it (12 min)
+	@scripts/setup.sh engine
+	STAGER_TEST_COMPOSE=1 $(PYTHON) -m pytest tests/compose
+
+compose-files: setup-run ## what the images of compose/ are built from, into compose/files
+	@scripts/compose_files.sh
 
 setup-demo:
 	@scripts/setup.sh demo

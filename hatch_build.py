@@ -2,7 +2,8 @@
 
 One rule: the wheel has one tag for all Pythons, since the binary links none. STAGER_WHEEL_GLIBC=2.28 links against that C library by
 cargo-zigbuild and tags the wheel for every system that has it or a newer one; without it the wheel is for systems like this one.
-STAGER_BINARY_LATER=1 leaves the binary out of an editable install: scripts/setup.sh builds it meanwhile and puts it into place.
+STAGER_BINARY=FILE is put in as it is: somebody has built it. STAGER_BINARY_LATER=1 leaves the binary out of an editable install:
+scripts/setup.sh builds it meanwhile and puts it into place.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class IoNode(BuildHookInterface):  # type: ignore[type-arg]
         glibc = os.environ.get("STAGER_WHEEL_GLIBC")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag(glibc)}"
-        build_data["shared_scripts"] = {self.built(glibc): BINARY}
+        build_data["shared_scripts"] = {os.environ.get("STAGER_BINARY") or self.built(glibc): BINARY}
 
     def built(self, glibc: str | None) -> str:
         """The path of the binary. What cargo says goes to the terminal as it is."""

@@ -2,7 +2,7 @@
 # Prepares a machine: `setup.sh run` for what a user needs, `setup.sh demo` for the same with an I/O
 # node that is built quickly where there is none, `setup.sh unit` for what the unit tests need
 # besides, `setup.sh test` for what all tests need, `setup.sh lint` for the checks before them, `setup.sh bench` for peers of the benchmarks, `setup.sh povray` for what the
-# workflow povray needs, `setup.sh recorded` for the recorded workflows of the tests alone,
+# workflow povray needs, `setup.sh recorded` for the recorded workflows of the tests alone, `setup.sh engine` for a Docker engine,
 # `setup.sh made` for the made set of the benchmarks alone. One rule: each step looks first whether
 # its work is done, so that a second call costs a second.
 set -euo pipefail
@@ -45,6 +45,7 @@ install_packages() (
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
     [[ " $* " != *" openssh-server "* ]] || update-rc.d ssh disable
     [[ " $* " != *" nginx-light "* ]] || update-rc.d nginx disable
+    [[ " $* " != *" docker.io "* ]] || update-rc.d docker disable
     [[ " $* " != *" redis-server "* ]] || update-rc.d redis-server disable
 )
 
@@ -324,6 +325,10 @@ bring_test_tools() {
 
 # Before minutes of building.
 [ "$level" != povray ] || need_povray || exit 1
+if [ "$level" = engine ]; then
+    need_to_test dockerd:docker.io docker:docker.io docker-compose:docker-compose debootstrap:debootstrap
+    exit 0
+fi
 if [ "$level" = recorded ]; then
     need_recorded_workflows
     [ -f "$cache/recorded/.installed" ] || exit 1

@@ -42,6 +42,8 @@ settings.load_profile("stager")
 
 # They import Airflow: tests/e2e/test_airflow.py runs them where it is.
 collect_ignore = [] if importlib.util.find_spec("airflow") else ["airflow"]
+# They build images and take more than ten minutes: `make test-compose` runs them.
+collect_ignore += [] if "STAGER_TEST_COMPOSE" in os.environ else ["compose"]
 
 # Objects made and not freed, before garbage is looked for.
 GARBAGE_BEGINS_AT = 50_000
