@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
 from stager import wire
 from stager.scheduler.states import JobState
@@ -26,8 +26,11 @@ RunStanding = Literal["active", "succeeded", "failed", "not_durable", "refused",
 PART_OF_MAX = 600
 PART_OF_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"
-# Of one directory.
+# Of the directories of one workflow.
 SENT_FILES_MAX = 10_000
+DIRECTORIES_MAX = 100
+PATH_MAX = 3000
+ORIGIN_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
 CALL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:+@~-]{0,199}$"
 
 
@@ -74,15 +77,29 @@ class Options(Sent):
     copies: int | None = Field(default=None, ge=1, le=COPIES_MAX)
 
 
+class Content(Sent):
+    sha256: Annotated[str, Field(pattern=DIGEST_PATTERN)]
+    size_bytes: Annotated[int, Field(ge=0, le=1 << 53)]
+
+
+class SentFile(Content):
+    """A file of a directory, whose content was sent before."""
+
+    path: Annotated[str, Field(min_length=1, max_length=PATH_MAX)]
+    executable: bool = False
+
+
 class WorkflowText(Sent):
     """A workflow as text. `format`: what it is taken for, told by its content where nothing is said. `files`: the catalogs of a Pegasus
-    workflow, by the names that lie beside it.
+    workflow, by the names that lie beside it. `directories`: by the names of `file:` origins, `here` among them, the files of
+    directories that are the sender's.
     """
 
     workflow: str = Field(min_length=1)
     file_name: Annotated[str, Field(pattern=FILE_NAME)] = "workflow.yml"
     format: Literal["native", "pegasus", "wfcommons"] | None = None
     files: dict[Annotated[str, Field(pattern=FILE_NAME)], str] = Field(default={}, max_length=FILES_MAX)
+    directories: dict[Annotated[str, Field(pattern=ORIGIN_NAME)], list[SentFile]] = Field(default={}, max_length=DIRECTORIES_MAX)
     options: Options = Options()
 
 
@@ -98,11 +115,6 @@ class EngineSubmission(WorkflowText):
     """
 
     part_of: Annotated[str, Field(max_length=PART_OF_MAX, pattern=PART_OF_PATTERN)] = ""
-
-
-class Content(Sent):
-    sha256: Annotated[str, Field(pattern=DIGEST_PATTERN)]
-    size_bytes: Annotated[int, Field(ge=0, le=1 << 53)]
 
 
 class ContentsQuestion(Sent):
@@ -316,6 +328,14 @@ class ContentReceived(wire.Body):
     sha256: str
     received_bytes: int
     complete: bool = False
+
+
+class ResultPart(wire.Body):
+    """Bytes of a final that lies in a directory of the sender's. `sha256`: of these bytes."""
+
+    content: Base64Bytes
+    sha256: str
+    size_bytes: int
 
 
 class ContentsMissing(wire.Body):

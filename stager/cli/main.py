@@ -34,6 +34,7 @@ COMMANDS = {
     "explain": "the timeline of a file or a job in a run",
     "ledger": "each produced file: at risk, safe, written or durable",
     "report": "estimate against actual of a run that is over, with a page to keep",
+    "results": "bring the finals of a run at a service that belong beside its workflow file",
     "resume": "go on with a run that was interrupted or failed",
     "cancel": "end a run for good",
     "serve": "the scheduler as a service: a REST API for many users and programs",

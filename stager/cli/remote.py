@@ -11,9 +11,11 @@ from pathlib import Path
 import click
 
 from stager import rest
+from stager.cli.exits import Exit
 from stager.cli.options import Where, print_json
 from stager.cli.progress import InterruptHandler, follow
 from stager.cli.reach import reach_service
+from stager.cli.sent_directory import SentDirectories
 from stager.cli.summary import print_summary
 from stager.client import RestClient, calls
 from stager.model.errors import InvalidInput
@@ -29,8 +31,15 @@ def submit_to(
     where: Where, settings: Settings, file: Path, options: rest.Options, *, detach: bool = False, quiet: bool = False, as_json: bool = False
 ) -> int:
     """The exit code, as of a run here."""
-    submission = submission_of(file, options)
+    submission, brought = submission_of(file, options), directories_of(file)
+
+    def say(text: str) -> None:
+        if not quiet:
+            click.echo(text, err=True)
+
     with reach_service(where) as client:
+        if brought is not None:
+            submission = submission.model_copy(update={"directories": brought.sent(client, say)})
         if detach:
             run = client.run(taken(client, submission, settings).run)
             print_json({"run": run.name, "state": run.wait(timeout_s=0).state}) if as_json else click.echo(run.name)
@@ -42,7 +51,16 @@ def submit_to(
             run = client.run(submitted.run)
             click.echo(f"run {run.name}: {submitted.workflow}, {submitted.jobs} jobs", err=True)
             follow(run, quiet=quiet or as_json, interrupts=interrupts)
-        return int(print_summary(run, as_json=as_json))
+        left = brought.bring_home(client, run.name, run.ledger(), say) if brought is not None else 0
+        return int(print_summary(run, as_json=as_json)) or (int(Exit.NOT_DURABLE) if left else 0)
+
+
+def directories_of(file: Path) -> SentDirectories | None:
+    """What of the workflow lies here; None: nothing."""
+    if sniff(file) is not WorkflowFormat.NATIVE:
+        return None
+    found = SentDirectories(file)
+    return found if found.by_origin else None
 
 
 def submission_of(file: Path, options: rest.Options) -> rest.Submission:

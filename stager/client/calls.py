@@ -97,6 +97,10 @@ def send_part(content: rest.Content, offset: int, part: bytes) -> Call[rest.Cont
     return Call("PUT", f"/contents/{content.sha256}", rest.ContentReceived, query, body=part)
 
 
+def result_part(run: str, lfn: str, offset: int) -> Call[rest.ResultPart]:
+    return Call("GET", f"{of_run(run)}/results/{quote(lfn, safe='')}", rest.ResultPart, {"offset": offset})
+
+
 def runs(cursor: str | None = None, limit: int = PAGE, parts: bool = True) -> Call[rest.RunPage]:
     return Call("GET", "/runs", rest.RunPage, {"cursor": cursor, "limit": limit, "parts": parts})
 

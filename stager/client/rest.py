@@ -128,6 +128,10 @@ class Contents:
         """Some bytes of a content, 8 MiB at most. With the last of them the service checks its digest."""
         return self.client.send(calls.send_part(content, offset, part))
 
+    def result_part(self, run: str, lfn: str, offset: int) -> rest.ResultPart:
+        """Bytes of a final of this run whose place is in a directory that came with its workflow, 4 MiB at most."""
+        return self.client.send(calls.result_part(run, lfn, offset))
+
 
 class Hosts:
     """The compute hosts of the service's pool. Draining and forgetting one is for administrators."""

@@ -127,6 +127,10 @@ class AsyncContents:
         """Some bytes of a content, 8 MiB at most. With the last of them the service checks its digest."""
         return await self.client.send(calls.send_part(content, offset, part))
 
+    async def result_part(self, run: str, lfn: str, offset: int) -> rest.ResultPart:
+        """Bytes of a final of this run whose place is in a directory that came with its workflow, 4 MiB at most."""
+        return await self.client.send(calls.result_part(run, lfn, offset))
+
 
 class AsyncHosts:
     """The compute hosts of the service's pool. Draining and forgetting one is for administrators."""

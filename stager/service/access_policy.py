@@ -48,8 +48,18 @@ class Placed:
 class AccessPolicy:
     """Of one tenant. Blocking: names of hosts are looked up, links of directories are followed."""
 
-    def __init__(self, tenant: Tenant, environ: Mapping[str, str], check_host: Callable[[str], None] = check_public) -> None:
-        self.tenant, self.environ, self.check_host = tenant, environ, check_host
+    def __init__(
+        self, tenant: Tenant, environ: Mapping[str, str], check_host: Callable[[str], None] = check_public, trees: str = ""
+    ) -> None:
+        """`trees`: below it are the directories that the tenant sent with its runs."""
+        self.tenant, self.environ, self.check_host, self.trees = tenant, environ, check_host, trees
+        self.sent: Mapping[str, str] = {}
+
+    def reading(self, sent: Mapping[str, str]) -> AccessPolicy:
+        """For a text that names origins: these are directories that came with it, and no directory of another run is its own."""
+        found = AccessPolicy(self.tenant, self.environ, self.check_host)
+        found.sent = sent
+        return found
 
     def place(self, origin: Origin) -> Placed:
         """Raises Denied. A path that was placed before is placed the same again."""
@@ -67,7 +77,11 @@ class AccessPolicy:
 
     def _in_a_root(self, origin: Origin) -> Placed:
         only_own(origin, OWN_OPTIONS, {})
+        if origin.name in self.sent:
+            return Placed(replace(origin, url="file://" + quote(self.sent[origin.name]), credentials=""))
         path = os.path.realpath(file_config(origin, urlsplit(origin.url), {}, self.environ)["base_path"])
+        if self.trees and path.startswith(f"{os.path.realpath(self.trees)}/"):
+            return Placed(replace(origin, url="file://" + quote(path), credentials=""))
         roots = {os.path.realpath(root) for root in self.tenant.file_roots}
         for root in sorted(roots, key=len, reverse=True):
             if path == root or path.startswith(root.rstrip("/") + "/"):
@@ -75,7 +89,7 @@ class AccessPolicy:
                 return Placed(replace(origin, url="file://" + quote(root), credentials=""), below)
         yours = f"yours are {', '.join(self.tenant.file_roots)}" if self.tenant.file_roots else "there are none for you"
         if origin.name == "here":
-            text = "the origin 'here' is the directory of the workflow file, and this service has only its text"
+            text = "the origin 'here' is the directory of the workflow file, which did not come with it: `stager submit` sends it"
             raise Denied(f"{text}; name an origin that the service can reach", code="origin_denied", subject=origin.name)
         text = f"the origin {origin.name!r} is not below a directory of this service that is open to you ({yours})"
         raise Denied(f"{text}; {ASK}", code="origin_denied", subject=origin.name)

@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ from stager.service.app import Scheduler, opened
 from stager.service.lifetime import Lifetime
 from stager.service.live_nodes import machine_limits
 from stager.service.replaying import replayed
+from stager.service.sent_places import SENT
 from stager.service.settings import RestSettings, Settings
 from stager.service.shutdown import Shutdown
 from stager.service.state_dir import LockHeld, StateDir
@@ -189,7 +191,7 @@ async def serve(
         if rest is not None and tcp is not None:
             from stager.service.reading import Reading
             from stager.service.rest.limits import Limiter
-            from stager.service.sent_contents import SENT, SentStores
+            from stager.service.sent_contents import SentStores
 
             tokens = stack.enter_context(contextlib.closing(TokenStore(state_dir.tokens, TOKENS_BUSY_S)))
             reading, limiter = stack.enter_context(contextlib.closing(Reading(settings, scheduler.machine.tenancy))), Limiter()
@@ -279,13 +281,14 @@ def rest_server(
 ) -> Server:
     # Not every scheduler is a service.
     from stager.service.rest import Reached, make_rest
-    from stager.service.rest.contents import sweep_contents
+    from stager.service.rest.contents import sweep_contents, trees_of
     from stager.service.rest.storage import maintain_keys
 
     machine, node, profiles = scheduler.machine, scheduler.node, scheduler.state_dir.profiles
     if node.objects is not None:
         scheduler.start("the upkeep of keys to objects", maintain_keys(node.objects.issuer, machine.tenancy, tokens))
-    scheduler.start("the upkeep of what tenants sent", sweep_contents(contents))
+    needed = partial(machine.inquiry.ask, lambda: trees_of(machine.runs.state, machine.stores.records.all()))
+    scheduler.start("the upkeep of what tenants sent", sweep_contents(contents, needed))
     config = uvicorn.Config(
         make_rest(Reached(machine, node, scheduler.services.runs, reading, limiter, profiles, contents), settings, tokens),
         http=ProtocolWithTimeouts,

@@ -22,8 +22,6 @@ from stager import rest
 from stager.model.errors import InvalidInput, Refused
 from stager.model.units import format_size
 
-# In the state directory.
-SENT = "sent"
 DIGEST = re.compile(rest.DIGEST_PATTERN)
 # Of one tenant, as a multiple of what one directory may have.
 TENANT_SHARE = 4
@@ -180,10 +178,12 @@ class SentStores:
     def of(self, tenant: str) -> SentContents:
         return self.known.setdefault(tenant, SentContents(self.root, tenant, self.directory_bytes_max))
 
+    def tenants(self) -> list[str]:
+        """Also those that there are no more."""
+        return [path.name for path in self.root.iterdir()] if self.root.is_dir() else []
+
     def sweep(self) -> int:
-        """Also of tenants that there are no more."""
-        names = [path.name for path in self.root.iterdir()] if self.root.is_dir() else []
-        return sum(self.of(name).sweep(time.time()) for name in names)
+        return sum(self.of(name).sweep(time.time()) for name in self.tenants())
 
 
 def check_digest(sha256: str) -> None:

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from stager import rest, wire
 from stager.adapters.origin_access import IonodeOriginAccess
-from stager.model.errors import Denied, InvalidInput, StagerError
+from stager.model.errors import Denied, InvalidInput, Refused, StagerError
 from stager.model.prices import prices_for
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import check_capacity
@@ -45,6 +45,9 @@ from stager.service.prepare import (
     require_spill,
 )
 from stager.service.profiles import load_profiles
+from stager.service.sent_contents import SentStores
+from stager.service.sent_directories import SentDirectories
+from stager.service.sent_places import SENT
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
 from stager.service.tenancy import Tenancy
@@ -93,6 +96,7 @@ class Submissions(Rights):
         super().__init__(tenancy)
         self.settings = settings
         self.records = StateDir(settings.state_dir).runs
+        self.sent = SentStores(settings.state_dir / SENT, settings.directory_bytes_max)
 
     def validate(self, body: bytes, tenant: str) -> rest.Validated:
         upload = understood(body, rest.WorkflowText)
@@ -140,7 +144,7 @@ class Submissions(Rights):
         """All that a run needs, or the reason why there is none. Nothing has begun."""
         sent = understood(body, rest.Submission)
         self.require_native_jobs(tenant)
-        with self.read(sent, tenant) as read:
+        with self.read(sent, tenant, keep=True) as read:
             require_runnable(read.format, "this")
             require_native(read.workflow)
             check_env(read.workflow, sent.env)
@@ -151,7 +155,7 @@ class Submissions(Rights):
     def engine_submission(self, body: bytes, tenant: str) -> wire.SubmitRequest:
         """As `submission`. No program of the tenant's runs here, and what finds no room is one call, not the run."""
         sent = understood(body, rest.EngineSubmission)
-        with self.read(sent, tenant) as read:
+        with self.read(sent, tenant, keep=True) as read:
             if not read.workflow.engine:
                 text = "the workflow names no engine that runs its jobs"
                 raise InvalidInput(f"{text}; write engine: NAME, or submit it to /api/v1/runs", code="no_engine", subject="engine")
@@ -160,9 +164,35 @@ class Submissions(Rights):
         return wire.SubmitRequest(read.workflow, plan, credentials, part_of=sent.part_of)
 
     @contextmanager
-    def read(self, upload: rest.WorkflowText, tenant: str) -> Iterator[Read]:
-        """An error that is raised inside tells nothing of where the file lay."""
-        access_policy = self.tenancy.access_policy(tenant)
+    def brought(self, upload: rest.WorkflowText, tenant: str, keep: bool) -> Iterator[dict[str, str]]:
+        """Where the directories are that came with it, by their origins. They stay where a run is to be made of it."""
+        if not upload.directories:
+            yield {}
+            return
+        if keep and has_other_hosts(self.settings):
+            text = "I/O nodes of this service are on other hosts, which cannot read directories that come with a workflow"
+            text += "; put the files at an origin that all of them reach, as sftp or S3"
+            raise Refused(text, code="directories_elsewhere", subject="directories")
+        directories = SentDirectories(self.sent.of(tenant))
+        tree = directories.lay(upload.directories)
+        try:
+            with telling_nothing_of(tree):
+                yield {name: str(tree / name) for name in upload.directories}
+        except BaseException:
+            directories.drop(tree)
+            raise
+        if not keep:
+            directories.drop(tree)
+
+    @contextmanager
+    def read(self, upload: rest.WorkflowText, tenant: str, *, keep: bool = False) -> Iterator[Read]:
+        """An error that is raised inside tells nothing of where the file lay. `keep`: the directories that came with it."""
+        with self.brought(upload, tenant, keep) as sent, self.read_with(upload, tenant, sent) as read:
+            yield read
+
+    @contextmanager
+    def read_with(self, upload: rest.WorkflowText, tenant: str, sent: dict[str, str]) -> Iterator[Read]:
+        access_policy = self.tenancy.access_policy(tenant).reading(sent)
         access = TenantAccess(access_policy, IonodeOriginAccess(self.settings.environ))
         if upload.file_name in upload.files:
             raise InvalidInput(f"{upload.file_name!r} is the workflow itself; name the file beside it otherwise", subject="files")
@@ -177,6 +207,12 @@ class Submissions(Rights):
             allowed = translated(spilling(workflow, upload.options.spill), access_policy)
             notes = tuple(note.replace(f"{place}/", "") for note in allowed.notes)
             yield Read(replace(allowed, source_path="", notes=notes), found, access)
+
+
+def has_other_hosts(settings: Settings) -> bool:
+    """Whose nodes were named, or have joined."""
+    joined = StateDir(settings.state_dir).nodes
+    return any(place.by_tls for place in settings.nodes) or (joined.is_dir() and any(joined.iterdir()))
 
 
 def chosen(options: rest.Options) -> SubmitOptions:
@@ -200,15 +236,22 @@ def laid(files: dict[str, str], state_dir: Path) -> Iterator[Path]:
     try:
         for name, text in files.items():
             (place / name).write_bytes(text.encode("utf-8", "surrogatepass"))
-        yield place
+        with telling_nothing_of(place):
+            yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def telling_nothing_of(place: Path) -> Iterator[None]:
+    try:
+        yield
     except WorkflowInvalid as problem:
         found = [replace(each, file=without(place, each.file), message=without(place, each.message)) for each in problem.findings]
         raise WorkflowInvalid(without(place, problem.subject), found, problem.left_out) from None
     except StagerError as problem:
         problem.message, problem.subject = without(place, problem.message), without(place, problem.subject)
         raise
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def sweep(state_dir: Path, pid: int | None = None) -> None:

@@ -18,6 +18,7 @@ from stager.model.errors import Denied, Refused, StagerError
 from stager.model.tenants import Tenant, Tenants
 from stager.model.workflow import Origin
 from stager.service.access_policy import AccessPolicy
+from stager.service.sent_places import SENT, TREES
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class Tenancy:
         return found
 
     def access_policy(self, name: str) -> AccessPolicy:
-        return AccessPolicy(self.tenant(name), self.environ)
+        return AccessPolicy(self.tenant(name), self.environ, trees=str(self.state_dir / SENT / name / TREES))
 
     def of_run(self, run: str) -> str:
         """Empty: submitted over the owner's socket."""

@@ -54,7 +54,7 @@ def test_both_clients_have_the_same_calls() -> None:
         (RestClient, AsyncRestClient, 9),
         (RestRun, AsyncRestRun, 9),
         (Hosts, AsyncHosts, 3),
-        (Contents, AsyncContents, 2),
+        (Contents, AsyncContents, 3),
     ):
         assert calls_of(one) == calls_of(other) and len(calls_of(one)) >= least
 

@@ -64,6 +64,7 @@ OPERATIONS = {
     ("get", "/api/v1/runs/{run}/calls"): READ,
     ("post", "/api/v1/runs/{run}/end"): SUBMIT,
     ("get", "/api/v1/runs/{run}/files/{lfn}/where"): READ,
+    ("get", "/api/v1/runs/{run}/results/{lfn}"): READ,
     ("get", "/api/v1/nodes"): READ,
     ("post", "/api/v1/nodes/{node}/drain"): ADMIN,
     ("post", "/api/v1/nodes/{node}/forget"): ADMIN,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.readers.native import read
+from tests.e2e.serve_rig import Service
 from tests.testbed.places import ionode_binary
 from tests.testbed.serial_run import run_serially
 from tests.testbed.stager import Stager
@@ -229,3 +231,22 @@ def test_what_explodes_is_bright_in_two_nights(search: SimpleNamespace, nights: 
 def test_a_survey_that_cannot_be_searched_is_refused(search: SimpleNamespace, wrong: dict[str, int]) -> None:
     with pytest.raises(SystemExit, match="a search needs"):
         search.make.Survey(**wrong).check()
+
+
+def test_a_service_makes_the_same_of_what_lies_beside_it(workflow_file: Path, finals: Path, session_dir: Path, tmp_path: Path) -> None:
+    """Its exposures and programs are in three directories of the author's, and none is known to the service."""
+    place = workflow_file.parents[2]
+    for part in ("workflows", "demo-out"):
+        shutil.copytree(place / part, tmp_path / part, ignore=shutil.ignore_patterns("found"))
+    service = Service(session_dir / "sky", "[tenants.me]\nnative_jobs = true\n", env={"PATH": JOB_PATH})
+    token = tmp_path / "token"
+    token.write_text(service.token("me", "submit"))
+    try:
+        service.start()
+        service.stager.run("submit", tmp_path / "workflows/supernovae/workflow.yml", "--server", service.url, "--token-file", token)
+    finally:
+        service.end()
+    made = tmp_path / "demo-out" / "field" / "found"
+    assert {path.name: path.read_bytes() for path in made.iterdir()} == {
+        path.name: path.read_bytes() for path in finals.rglob("*") if path.is_file()
+    }

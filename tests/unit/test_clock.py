@@ -34,6 +34,7 @@ DATES = {
     "stager/cli/jobs.py": "whether a date is today's",
     "stager/cli/token.py": "a token ends on a date",
     "stager/service/rest/auth.py": "a token ends on a date",
+    "stager/service/rest/contents.py": "directories of runs that are over go after a day: by the times of files",
     "stager/service/sent_contents.py": "what nothing needs goes after an hour, a part after a day: by the times of files",
     "stager/service/rest/storage.py": "a key to objects ends on a date, which the node holds it to",
     "stager/runtime/clock.py": "the start of the scheduler's clock",

@@ -27,7 +27,7 @@ from stager.service.rest import problems
 from stager.service.rest.accounts import accounts_router
 from stager.service.rest.auth import BodyRefused, Guard, on_body_refused
 from stager.service.rest.callers import Own, known_query, run_of
-from stager.service.rest.contents import contents_router
+from stager.service.rest.contents import contents_router, results_router
 from stager.service.rest.engines import calls_router, engine_runs_router, rights_of_tenants
 from stager.service.rest.events import events_router
 from stager.service.rest.graph import graph_router
@@ -100,11 +100,12 @@ def make_app(reached: Reached, settings: RestSettings, waits: Waits, figures: Fi
 def runs_routers(reached: Reached, own: Own, waits: Waits, call_waits: Waits) -> Iterator[APIRouter]:
     """Those of engines come before the parts: of a path that ends in a call's name, all before that is the job's."""
     runs, lifetime, reading, limiter = reached.runs, reached.machine.lifetime, reached.reading, reached.limiter
-    intake = Intake(runs.commands, lifetime, limiter)
+    intake = Intake(runs.commands, lifetime, limiter, reached.contents)
     resumption = Resumption(runs.queries, runs.commands, lifetime, reading, limiter)
     engines = runs.engines.asking(rights_of_tenants(reached.machine.tenancy, reading, limiter))
     yield submit_router(intake, reading)
     yield queries_router(own, runs.lists, runs.queries, runs.status, runs.following, waits)
+    yield results_router(own, runs.queries, reached.contents)
     yield controls_router(own, runs.commands, runs.following, resumption)
     yield engine_runs_router(own, intake, reading, engines, runs.following, lifetime)
     yield calls_router(own, engines, lifetime, call_waits)

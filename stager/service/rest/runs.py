@@ -23,6 +23,8 @@ from stager.service.rest.openapi import body_of
 from stager.service.rest.pages import TAGGED, Contains, Cursor, Limit, cursor_of, parts_of, tagged
 from stager.service.run_lists import RunLists
 from stager.service.run_service import Sender
+from stager.service.sent_contents import SentStores
+from stager.service.sent_directories import SentDirectories
 from stager.service.status import StatusQueries
 
 READY_S = 60.0
@@ -42,8 +44,8 @@ Created: dict[int | str, dict[str, Any]] = {200: {"model": rest.Submitted, "desc
 class Intake:
     """Where a workflow goes that was sent as text."""
 
-    def __init__(self, commands: RunCommands, lifetime: Lifetime, limiter: Limiter) -> None:
-        self.commands, self.lifetime, self.limiter = commands, lifetime, limiter
+    def __init__(self, commands: RunCommands, lifetime: Lifetime, limiter: Limiter, contents: SentStores) -> None:
+        self.commands, self.lifetime, self.limiter, self.contents = commands, lifetime, limiter, contents
 
     async def submitted(self, read: Read, request: Request, response: Response, caller: Caller, key: str) -> rest.Submitted:
         """`read`: by its rules the text is read. The same key and body again is the same run."""
@@ -56,6 +58,7 @@ class Intake:
             await ready(self.lifetime)
             known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key, wanted.part_of)
             run = await self.commands.submit(known, sender)
+            await asyncio.to_thread(SentDirectories(self.contents.of(caller.tenant)).note_of, run, known.workflow)
             answer = rest.Submitted(run=run, workflow=known.workflow.name, jobs=len(known.workflow.jobs), notes=list(known.workflow.notes))
         else:
             answer = rest.Submitted(run=made.run, workflow=made.workflow, jobs=made.jobs_total, repeated=True)
