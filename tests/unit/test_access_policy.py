@@ -179,7 +179,7 @@ def test_a_root_and_the_state_directory_never_hold_each_other(tmp_path: Path) ->
 
 
 def test_the_directory_of_the_workflow_file_is_not_here(tmp_path: Path) -> None:
-    assert "only its text" in denied(origin("file:///tmp/upload", name="here"), tmp_path).message
+    assert "did not come with it" in denied(origin("file:///tmp/upload", name="here"), tmp_path).message
 
 
 # Link-local and loopback URLs are refused, in whatever form.

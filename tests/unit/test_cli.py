@@ -95,7 +95,7 @@ def test_completion_offers_commands_and_options(monkeypatch: pytest.MonkeyPatch)
     from click.shell_completion import BashComplete
 
     complete = BashComplete(program.stager, {}, "stager", "_STAGER_COMPLETE")
-    assert {item.value for item in complete.get_completions([], "re")} == {"replay", "report", "resume"}
+    assert {item.value for item in complete.get_completions([], "re")} == {"replay", "report", "results", "resume"}
     assert "--detach" in {item.value for item in complete.get_completions(["submit"], "--d")}
 
 
