@@ -88,7 +88,7 @@ def estimate(question: rest.EstimateQuestion) -> Call[rest.Estimated]:
 
 
 def missing_contents(question: rest.ContentsQuestion) -> Call[rest.ContentsMissing]:
-    return Call("POST", "/contents/missing", rest.ContentsMissing, body=question)
+    return Call("POST", "/contents", rest.ContentsMissing, body=question)
 
 
 def send_part(content: rest.Content, offset: int, part: bytes) -> Call[rest.ContentReceived]:

@@ -47,7 +47,7 @@ class SentDirectories:
                 (tree / name).mkdir(mode=0o700, exist_ok=True)
             if absent:
                 text = f"{len(set(absent))} contents of the directory are not here, {absent[0]} first"
-                raise InvalidInput(f"{text}; ask /contents/missing and send them", code="contents_missing", subject="directories")
+                raise InvalidInput(f"{text}; ask /contents and send them", code="contents_missing", subject="directories")
             sync_directory(tree)
         except BaseException:
             shutil.rmtree(tree, ignore_errors=True)

@@ -73,10 +73,10 @@ OPERATIONS = {
     ("post", "/api/v1/hosts/{host}/forget"): ADMIN,
     ("get", "/api/v1/storage"): READ,
     ("get", "/api/v1/profiles"): READ,
-    ("post", "/api/v1/contents/missing"): SUBMIT,
+    ("post", "/api/v1/contents"): SUBMIT,
     ("put", "/api/v1/contents/{sha256}"): SUBMIT,
 }
-BODIES = {"missing": {"contents": []}, "calls": {"call": "one"}, "end": {"succeeded": True}}
+BODIES = {"contents": {"contents": []}, "calls": {"call": "one"}, "end": {"succeeded": True}}
 HEADERS = {"keys": {"Idempotency-Key": "further"}}
 # The one long answer.
 QUICK = {"0" * 64: {"size_bytes": 1}, "wait": {"timeout_s": 0}, "explain": {"job": "up"}, "events": {"after": 1 << 52}}
@@ -241,12 +241,12 @@ def test_a_content_is_sent_in_parts_and_only_its_sender_is_told_of_it(bed: Bed) 
     where = f"/contents/{sha256}"
     assert alice.put(where, params={"size_bytes": 1000}, content=content[:400]).json()["received_bytes"] == 400
     problem(alice.put(where, params={"size_bytes": 1000, "offset": 500}, content=content[500:]), 409, "content_offset")
-    assert alice.post("/contents/missing", json=asked).json()["missing"] == [{"sha256": sha256, "received_bytes": 400, "complete": False}]
+    assert alice.post("/contents", json=asked).json()["missing"] == [{"sha256": sha256, "received_bytes": 400, "complete": False}]
     assert alice.put(where, params={"size_bytes": 1000, "offset": 400}, content=content[400:]).json()["complete"]
-    assert alice.post("/contents/missing", json=asked).json()["missing"] == []
-    assert [each["received_bytes"] for each in bob.post("/contents/missing", json=asked).json()["missing"]] == [0]
+    assert alice.post("/contents", json=asked).json()["missing"] == []
+    assert [each["received_bytes"] for each in bob.post("/contents", json=asked).json()["missing"]] == [0]
     problem(bob.put(where, params={"size_bytes": 1000}, content=bytes(1000)), 422, "content_differs")
     problem(bob.put(where, params={"size_bytes": 1 << 40}, content=b"x"), 409, "directory_too_large")
-    problem(bob.post("/contents/missing", json={"contents": asked["contents"] * 10_001}), 422, "bad_parameter")
+    problem(bob.post("/contents", json={"contents": asked["contents"] * 10_001}), 422, "bad_parameter")
     for name in ("..%2F..%2Ftokens.sqlite", "%2Fetc%2Fpasswd", sha256.upper(), sha256[1:]):
         assert bob.put(f"/contents/{name}", params={"size_bytes": 1}, content=b"x").status_code in (404, 422)

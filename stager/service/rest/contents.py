@@ -44,7 +44,7 @@ def contents_router(stores: SentStores) -> APIRouter:
     # A tenant has one thread at a time: all share them.
     locks: dict[str, asyncio.Lock] = {}
 
-    @router.post("/contents/missing")
+    @router.post("/contents")
     async def missing(body: rest.ContentsQuestion, caller: Submitter) -> rest.ContentsMissing:
         """The contents that you have still to send, and how much of each came already. The others are kept for an hour at least."""
         async with locks.setdefault(caller.tenant, asyncio.Lock()):
