@@ -79,14 +79,14 @@ class Options(Sent):
 
 class Content(Sent):
     sha256: Annotated[str, Field(pattern=DIGEST_PATTERN)]
-    size_bytes: Annotated[int, Field(ge=0, le=1 << 53)]
+    size_bytes: Annotated[int, Field(ge=0, le=1 << 53, strict=True)]
 
 
 class SentFile(Content):
     """A file of a directory, whose content was sent before."""
 
     path: Annotated[str, Field(min_length=1, max_length=PATH_MAX)]
-    executable: bool = False
+    executable: Annotated[bool, Field(strict=True)] = False
 
 
 class WorkflowText(Sent):
