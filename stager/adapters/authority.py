@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 CA_KEY = "ca-key.pem"
 SCHEDULER = "scheduler"
+# The pool of whoever runs the scheduler.
+OWN_POOL = "pool/owner"
 AUTHORITY_DAYS, LEAF_DAYS = 3650, 90
 # Clocks of hosts differ: a certificate of now is good a while ago, too.
 SKEW = timedelta(minutes=10)

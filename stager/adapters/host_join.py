@@ -29,11 +29,14 @@ from stager.wire.cluster import (
     JOIN_PATH,
     NODES_PATH,
     PATH,
+    POOL_PATH,
     RENEW_PATH,
     ClusterAbout,
     JoinAnswer,
     JoinedNode,
     JoinRequest,
+    PoolAnswer,
+    PoolRequest,
     RenewRequest,
 )
 from stager.wire.node import ErrorAnswer
@@ -94,6 +97,32 @@ def renew(address: str, node_id: str, tls_dir: Path) -> bool:
     answer = call(address, as_node(tls_dir, node_id), "POST", RENEW_PATH, JoinAnswer, request)
     write_public(tls_dir / CERTIFICATE, answer.certificate.encode())
     return True
+
+
+def join_pool(address: str, node_id: str, tls_dir: Path, pool_tls: Path) -> str:
+    """The address of the cluster's pool, and in `pool_tls` a certificate for it, of a key of its own. Raises Refused where there is no
+    pool.
+    """
+    need_cryptography()
+    request = PoolRequest(csr=request_by(kept_key(pool_tls / KEY)))
+    answer = call(address, as_node(tls_dir, node_id), "POST", POOL_PATH, PoolAnswer, request)
+    write_public(pool_tls / CA, (tls_dir / CA).read_bytes())
+    write_public(pool_tls / CERTIFICATE, answer.certificate.encode())
+    return answer.address
+
+
+def why_no_pool(address: str, pool_tls: Path) -> str:
+    """Empty: the pool's meeting place takes connections with that certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(pool_tls / CA)
+    context.load_cert_chain(pool_tls / CERTIFICATE, pool_tls / KEY)
+    try:
+        with socket.create_connection(host_and_port(address.partition("://")[2]), timeout=TIMEOUT_S) as plain:
+            context.wrap_socket(plain).close()
+    except OSError as problem:
+        return reason_of(problem) or str(problem)
+    return ""
 
 
 def pinned_ca(invitation: Invitation) -> str:

@@ -163,7 +163,9 @@ def serve_pool(host: str, port: int, tls: Path | None, environ: Mapping[str, str
     if tls is None and not is_loopback(f"tcp://{host}:{port}"):
         text = f"{host} can be reached from other machines, and whoever reaches a pool runs programs as its user"
         raise Refused(
-            f"{text}; name the directory of its certificate with --tls-dir, or serve 127.0.0.1", code="not_loopback", subject=host
+            f"{text}; make a certificate with `stager cluster init`, name one with --tls-dir, or serve 127.0.0.1",
+            code="not_loopback",
+            subject=host,
         )
     words = [sys.executable, "-m", "dask", "scheduler", "--host", f"{protocol}://{host}", "--port", str(port)]
     # Without a dashboard it listens there all the same.

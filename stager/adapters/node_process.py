@@ -289,6 +289,24 @@ class NodeProcess:
             )
             self.child = None
 
+    def is_serving(self) -> bool:
+        """Whether some process has the store now."""
+        self._reap()
+        return self._locked()
+
+    async def end(self) -> None:
+        """In order, whoever started it: as by its terminal."""
+        pid = self._serving_pid()
+        if pid is not None and self._locked():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+            end = time.monotonic() + END_DEADLINE_S
+            while time.monotonic() < end and self._locked():
+                self._reap()
+                await asyncio.sleep(POLL_S)
+        await self._end_unanswering()
+        self._reap()
+
     async def stop(self, drain_s: float = 0.0) -> None:
         """Asks it to end and waits until the store is free; ends it by force if it takes too long."""
         try:

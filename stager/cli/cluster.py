@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from stager.adapters.authority import LEAF_DAYS, SCHEDULER, Authority, Leaf
+from stager.adapters.authority import LEAF_DAYS, OWN_POOL, SCHEDULER, Authority, Leaf
 from stager.adapters.invites import Invites
 from stager.adapters.node_place import EMBEDDED_NODE
 from stager.cli.options import Duration, json_option, print_json, settings_of, state_dir_option
 from stager.model.errors import InvalidInput
 from stager.model.units import format_duration
-from stager.service.state_dir import StateDir
+from stager.service.state_dir import StateDir, pool_tls_of
 
 
 @click.group(
@@ -36,12 +36,13 @@ Example:
 @state_dir_option
 @json_option
 def init(name: str, state_dir: Path | None, as_json: bool) -> None:
-    """Make the authority of a new cluster in the state directory, and the certificates of the scheduler and of its own I/O node."""
+    """Make the authority of a new cluster in the state directory, and the certificates of the scheduler, its I/O node and its pool."""
     place = place_of(state_dir)
     authority = Authority(place.authority)
     place.make()
     authority.make(name)
     authority.issue(f"node/{EMBEDDED_NODE}", place.node_tls)
+    authority.issue(OWN_POOL, pool_tls_of(place))
     tell(authority.issue(SCHEDULER, place.tls), as_json)
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import socket
-from pathlib import Path
-
 import click
 
 from stager import wire
-from stager.cli.options import Size, Where, json_option, print_json, where_option
+from stager.cli.host_join import join, run, stop
+from stager.cli.options import Where, json_option, print_json, where_option
 from stager.cli.reach import reach
 from stager.cli.tables import print_table
 from stager.model.units import format_size
-from stager.service.settings import read_settings
 
 
 @click.group(
@@ -106,43 +102,5 @@ def forget(host: str, why: str, force: bool, where: Where, as_json: bool) -> Non
         click.echo(f"{host} is forgotten; {view.attempts} attempts were there")
 
 
-@command.command(
-    "join",
-    epilog="""\b
-Example:
-  stager host join 'https://10.0.0.5:7435/#FINGERPRINT.SECRET' --store /srv/stager --capacity '500 GB'
-  stager host join --store /srv/stager""",
-)
-@click.argument("url", required=False)
-@click.option(
-    "--store", type=click.Path(file_okay=False, path_type=Path), help="the directory of the node; default: stager-node where state is kept"
-)
-@click.option("--node-id", default="", metavar="ID", help="the name of the node; default: that of this host")
-@click.option("--capacity", type=Size(), help="space for replicas; default: four fifths of what is free")
-@click.option(
-    "--listen", default="", metavar="IP:PORT", help="where others reach the node; default: a free port of this host's own address"
-)
-@json_option
-def join(url: str | None, store: Path | None, node_id: str, capacity: int | None, listen: str, as_json: bool) -> None:
-    """Start an I/O node on this host, as a part of the cluster that the invite URL is of (`stager cluster invite`).
-
-    It goes on when this command has ended. Called again with the same --store it is the same node. Without URL the node is started again,
-    as after a reboot, with the certificate that it has.
-    """
-    from stager.service.host_node import HostDir, Wanted, joined
-
-    settings = read_settings()
-    root = (store or settings.state_dir.with_name("stager-node")).absolute()
-    place = HostDir(root)
-    with place.held():
-        known = node_id or ("" if place.read() is not None else own_name())
-        record, about = joined(place, url, Wanted(known, capacity, listen), settings.environ)
-    if as_json:
-        facts = {"node": record.node_id, "address": record.listen, "capacity_bytes": about.capacity_bytes, "pid": about.pid}
-        print_json(facts | {"store": str(place.store), "scheduler": record.scheduler})
-        return
-    click.echo(f"node {record.node_id} at {record.listen}: {format_size(about.capacity_bytes)} in {place.store} (pid {about.pid})")
-
-
-def own_name() -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname().partition(".")[0])[:128] or "node1"
+for each in (join, run, stop):
+    command.add_command(each)

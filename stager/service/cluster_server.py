@@ -23,7 +23,18 @@ from starlette.routing import Route
 from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY, SCHEME, uris
 from stager.model.errors import Denied, ErrorClass, InvalidInput, StagerError
 from stager.service.joining import Joining
-from stager.wire.cluster import CA_PATH, JOIN_PATH, NODES_PATH, PATH, RENEW_PATH, JoinedNode, JoinRequest, RenewRequest
+from stager.wire.cluster import (
+    CA_PATH,
+    JOIN_PATH,
+    NODES_PATH,
+    PATH,
+    POOL_PATH,
+    RENEW_PATH,
+    JoinedNode,
+    JoinRequest,
+    PoolRequest,
+    RenewRequest,
+)
 
 log = logging.getLogger(__name__)
 BODY_BYTES_MAX = 16_384
@@ -45,6 +56,11 @@ def cluster_app(joining: Joining) -> Starlette:
         asked = await body_of(request, RenewRequest)
         return json_of(await asyncio.to_thread(joining.renew, node_id, key, asked))
 
+    async def pool(request: Request) -> Response:
+        node_id, key = node_of(request)
+        asked = await body_of(request, PoolRequest)
+        return json_of(await asyncio.to_thread(joining.pool, node_id, key, asked))
+
     async def about(request: Request) -> Response:
         node_id, key = node_of(request)
         return json_of(await asyncio.to_thread(joining.about, node_id, key))
@@ -63,6 +79,7 @@ def cluster_app(joining: Joining) -> Starlette:
         Route(CA_PATH, ca, methods=["GET"]),
         Route(JOIN_PATH, join, methods=["POST"]),
         Route(RENEW_PATH, renew, methods=["POST"]),
+        Route(POOL_PATH, pool, methods=["POST"]),
         Route(f"{NODES_PATH}{{node_id}}", put_node, methods=["PUT"]),
     ]
     return Starlette(routes=routes, exception_handlers={StagerError: refusal})

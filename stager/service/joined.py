@@ -50,7 +50,7 @@ class Joined:
         self.seen: set[str] = set()
         authority = Authority(state_dir.authority)
         authority.certificate()
-        self.app = cluster_app(Joining(authority, Invites(state_dir.authority / "invites"), self.registry, epoch))
+        self.app = cluster_app(Joining(authority, Invites(state_dir.authority / "invites"), self.registry, epoch, settings.pool))
         self.context = listening_context(state_dir.tls)
 
     async def keep_renewed(self) -> None:

@@ -12,24 +12,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stager import __version__
-from stager.adapters.authority import Authority, check_role, digest_of_key, key_of
+from stager.adapters.authority import OWN_POOL, Authority, check_role, digest_of_key, key_of
 from stager.adapters.invites import Invites
 from stager.adapters.node_place import node_place
 from stager.adapters.registry_file import FileRegistry, Registered
 from stager.model.errors import Denied, InvalidInput, Refused
-from stager.wire.cluster import ClusterAbout, JoinAnswer, JoinedNode, JoinRequest, RenewRequest, fit
+from stager.service.settings import is_loopback
+from stager.wire.cluster import ClusterAbout, JoinAnswer, JoinedNode, JoinRequest, PoolAnswer, PoolRequest, RenewRequest, fit
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """Blocking, a few milliseconds each. `epoch`: of this scheduler."""
+    """Blocking, a few milliseconds each. `epoch`: of this scheduler. `pool_address`: of the pool that its owner's jobs run in."""
 
     authority: Authority
     invites: Invites
     registry: FileRegistry
     epoch: int
+    pool_address: str = ""
 
     def ca(self) -> bytes:
         return (self.authority.root / "ca.pem").read_bytes()
@@ -57,6 +59,19 @@ class Joining:
         if digest_of_key(key_of(request.csr)) != key:
             raise Denied("a certificate is renewed for the key that it has", code="role_refused", subject=node_id)
         return JoinAnswer(certificate=self.authority.sign_request(request.csr, f"node/{node_id}"))
+
+    def pool(self, node_id: str, key: str, request: PoolRequest) -> PoolAnswer:
+        """What the worker of a host needs. Raises Denied for a node that is not in the registry, Refused where it can be in no pool."""
+        self._registered(self.registry.nodes(), node_id, key)
+        address = self.pool_address
+        if not address:
+            text = "this scheduler has no pool of hosts, so its jobs run beside it; start one with `stager pool`, name it in STAGER_POOL"
+            raise Refused(f"{text} where `stager serve` starts, and say `stager host join` again", code="no_pool", subject="pool")
+        if is_loopback(address.partition("://")[2].rpartition(":")[0].removeprefix("[").removesuffix("]")):
+            text = f"the pool of this scheduler is at {address}, which other hosts do not reach"
+            raise Refused(f"{text}; give `stager pool` an address of the network, with a certificate", code="no_pool", subject="pool")
+        log.info("the host of node %s has a worker in the pool %s", node_id, address)
+        return PoolAnswer(address=address, certificate=self.authority.sign_request(request.csr, OWN_POOL))
 
     def about(self, node_id: str, key: str) -> ClusterAbout:
         """Raises Denied for a node that is not in the registry."""

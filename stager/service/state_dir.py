@@ -168,3 +168,8 @@ def file_system_of(path: Path, mounts: str | None = None) -> str:
         if inside and len(point) >= best:
             best, kind = len(point), words[2]
     return kind
+
+
+def pool_tls_of(state_dir: StateDir) -> Path:
+    """The certificate of the pool of whoever runs the scheduler."""
+    return state_dir.root / "pool-tls"

@@ -8,6 +8,7 @@ import msgspec
 
 PATH = "/api/v1/cluster"
 CA_PATH, JOIN_PATH, RENEW_PATH, NODES_PATH = f"{PATH}/ca", f"{PATH}/join", f"{PATH}/renew", f"{PATH}/nodes/"
+POOL_PATH = f"{PATH}/pool"
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 
 
@@ -29,6 +30,19 @@ class RenewRequest(msgspec.Struct, frozen=True, kw_only=True):
 class JoinAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """`certificate`: PEM."""
 
+    certificate: str
+
+
+class PoolRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`csr`: of the key that the worker of this host is to have."""
+
+    csr: str
+
+
+class PoolAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """`address`: of the Dask scheduler, tls://HOST:PORT. `certificate`: PEM, of a member of the pool."""
+
+    address: str
     certificate: str
 
 

@@ -87,10 +87,8 @@ def test_while_the_program_is_imported(stager: Stager, words: list[str], more: i
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_while_a_command_is_imported(stager: Stager, name: str) -> None:
-    """What a command is made of stands in `stager.cli.options` or, of those that need none, in click's own module. `pool` imports nothing
-    before it writes its help.
-    """
-    others = {"completion": "click.shell_completion", "shutdown": "click.shell_completion", "pool": "click._textwrap"}
+    """What a command is made of stands in `stager.cli.options` or, of those that need none, in click's own module."""
+    others = {"completion": "click.shell_completion", "shutdown": "click.shell_completion"}
     when = others.get(name, "stager.cli.options")
     code, said, came = pressed(stager, [CONSOLE_SCRIPT, name, "--help"], when)
     assert came and (code, said.split()) == (Exit.INTERRUPTED, ["interrupted"])
