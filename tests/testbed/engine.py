@@ -26,6 +26,11 @@ from tests.testbed.waiting import wait_until
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 # How this machine reaches the package registries.
 REACHING = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
+# What iptables-save tells of a machine that never had a rule is nothing at all.
+NO_RULES = "".join(
+    f"*{table}\n{''.join(f':{chain} ACCEPT [0:0]{chr(10)}' for chain in chains)}COMMIT\n"
+    for table, chains in {"filter": ("INPUT", "FORWARD", "OUTPUT"), "nat": ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING")}.items()
+)
 MIRROR = "http://deb.debian.org/debian"
 
 
@@ -51,7 +56,7 @@ def running_engine(place: Path) -> Iterator[dict[str, str]]:
     if os.geteuid() != 0:
         pytest.skip("no Docker engine answers, and only root can start one")
     dockerd = needed_program("dockerd", "docker.io")
-    before = subprocess.run(["iptables-save"], capture_output=True, text=True).stdout
+    before = subprocess.run(["iptables-save"], capture_output=True, text=True).stdout or NO_RULES
     forwarding, had_bridge = FORWARDING.read_text(), Path("/sys/class/net/docker0").exists()
     env["DOCKER_HOST"] = f"unix://{place}/docker.sock"
     words = ["--host", env["DOCKER_HOST"], "--data-root", f"{place}/data", "--exec-root", f"{place}/exec", "--pidfile", f"{place}/pid"]
