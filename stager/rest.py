@@ -62,12 +62,13 @@ class Sent(BaseModel):
 
 
 COPIES_MAX = 16
+PRIORITY_MAX = 100
 
 
 class Options(Sent):
     """As those of `stager submit`: an origin where intermediates may go when space is short, plans without what was measured, no input
-    read directly, where the outputs of a Pegasus workflow go, and on how many I/O nodes what jobs make is to be (null: as the service
-    says).
+    read directly, where the outputs of a Pegasus workflow go, on how many I/O nodes what jobs make is to be (null: as the service says),
+    and its place among the runs of the same tenant (higher first).
     """
 
     spill: str | None = Field(default=None, max_length=100)
@@ -75,6 +76,7 @@ class Options(Sent):
     no_direct: bool = False
     output_origin: str | None = Field(default=None, max_length=4000)
     copies: int | None = Field(default=None, ge=1, le=COPIES_MAX)
+    priority: int = Field(default=0, ge=-PRIORITY_MAX, le=PRIORITY_MAX)
 
 
 class Content(Sent):

@@ -34,6 +34,7 @@ def submit_here(
     asked: SubmitOptions,
     warm: WarmStart | None,
     *,
+    priority: int,
     detach: bool,
     quiet: bool,
     as_json: bool,
@@ -52,4 +53,5 @@ def submit_here(
         plan = as_approved(plan_file, plan, workflow, settings, load_profiles(settings), asked)
     make_destinations(new_directories(workflow))
     credentials = credentials_of(settings, workflow)
-    return run_to_end(settings, workflow, plan, credentials, warm=warm, detach=detach, quiet=quiet, as_json=as_json)
+    shown = {"detach": detach, "quiet": quiet, "as_json": as_json}
+    return run_to_end(settings, workflow, plan, credentials, warm=warm, priority=priority, **shown)

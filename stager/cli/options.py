@@ -127,6 +127,12 @@ copies_option = click.option(
     type=click.IntRange(1),
     help="on how many I/O nodes what jobs make is to be until its last reader is done or it is home; default: 1, or STAGER_COPIES",
 )
+priority_option = click.option(
+    "--priority",
+    type=click.IntRange(-100, 100),
+    default=0,
+    help="among your own runs: jobs of a run with a higher one begin first, from -100 to 100; default: 0",
+)
 spill_option = click.option("--spill", metavar="ORIGIN", help="name of an origin where intermediates may go when space is short")
 output_origin_option = click.option(
     "--output-origin", metavar="URL", help="where the outputs of a Pegasus workflow go, as in file:///data/out or s3://bucket/prefix"

@@ -24,6 +24,7 @@ def run_to_end(
     credentials: Credentials,
     *,
     warm: WarmStart | None = None,
+    priority: int = 0,
     detach: bool = False,
     quiet: bool = False,
     as_json: bool = False,
@@ -34,7 +35,7 @@ def run_to_end(
             warm.close()
         tell_capacity(client, settings)
         if detach:
-            name = client.submit(workflow, plan, credentials)
+            name = client.submit(workflow, plan, credentials, priority=priority)
             if as_json:
                 print_json({"run": name, "state": client.run(name).wait(timeout_s=0).state})
             else:
@@ -43,7 +44,7 @@ def run_to_end(
         interrupts = InterruptHandler()
         # From here on the run may be there already, and Ctrl-C is for it.
         with interrupts.heard():
-            run = client.run(client.submit(workflow, plan, credentials))
+            run = client.run(client.submit(workflow, plan, credentials, priority=priority))
             click.echo(f"run {run.name}: {workflow.name}, {len(workflow.jobs)} jobs{predicted(plan)}", err=True)
             follow(run, quiet=quiet or as_json, interrupts=interrupts)
         return int(print_summary(run, as_json=as_json))

@@ -16,6 +16,7 @@ from stager.cli.options import (
     json_option,
     no_direct_option,
     output_origin_option,
+    priority_option,
     settings_of,
     spill_option,
     where_option,
@@ -51,6 +52,7 @@ Example:
 @ignore_profiles_option
 @no_direct_option
 @copies_option
+@priority_option
 @where_option
 @json_option
 def command(
@@ -65,6 +67,7 @@ def command(
     ignore_profiles: bool,
     no_direct: bool,
     copies: int | None,
+    priority: int,
     where: Where,
     as_json: bool,
 ) -> int:
@@ -83,7 +86,12 @@ def command(
         from stager.cli.remote import submit_to
 
         options = rest.Options(
-            spill=spill, ignore_profiles=ignore_profiles, no_direct=no_direct, output_origin=output_origin, copies=copies
+            spill=spill,
+            ignore_profiles=ignore_profiles,
+            no_direct=no_direct,
+            output_origin=output_origin,
+            copies=copies,
+            priority=priority,
         )
         return submit_to(where, settings, file, options, detach=detach, quiet=quiet, as_json=as_json)
     with warm_start(settings) as warm:
@@ -91,7 +99,8 @@ def command(
         from stager.service.prepare import SubmitOptions
 
         asked = SubmitOptions(spill, ignore_profiles, no_direct, copies)
-        return submit_here(settings, file, output_origin, plan_file, asked, warm, detach=detach, quiet=quiet, as_json=as_json)
+        shown = {"detach": detach, "quiet": quiet, "as_json": as_json}
+        return submit_here(settings, file, output_origin, plan_file, asked, warm, priority=priority, **shown)
 
 
 def warm_start(settings: Settings) -> WarmStart | AbstractContextManager[None]:

@@ -131,9 +131,9 @@ class Client:
     def health(self) -> wire.Health:
         return self.get(wire.Health, "/v1/health")
 
-    def submit(self, workflow: Workflow, plan: Plan, credentials: wire.Credentials, *, submit_id: str = "") -> str:
+    def submit(self, workflow: Workflow, plan: Plan, credentials: wire.Credentials, *, submit_id: str = "", priority: int = 0) -> str:
         """The new run's id. The same `submit_id` again answers with the same run."""
-        request = wire.SubmitRequest(workflow, plan, credentials, submit_id or uuid.uuid4().hex)
+        request = wire.SubmitRequest(workflow, plan, credentials, submit_id or uuid.uuid4().hex, priority=priority)
         return wire.SubmitResponse.model_validate_json(self.post("/v1/runs", wire.encode(request))).run
 
     def run(self, run: str) -> RunClient:

@@ -40,12 +40,18 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """`native_jobs`: the programs of its workflows may run here, as the user of the service. `file_roots` are absolute."""
+    """`native_jobs`: the programs of its workflows may run here, as the user of the service. `file_roots` are absolute. `weight`: of its
+    share beside those of others. Of each quota None: as much as there is.
+    """
 
     name: str
     native_jobs: bool = False
     file_roots: tuple[str, ...] = ()
     origins: tuple[Registered, ...] = ()
+    weight: float = 1.0
+    quota_cores: int | None = None
+    quota_bytes: int | None = None
+    quota_runs: int | None = None
 
     def registered(self, kind: OriginKind, url: str) -> list[tuple[Registered, str]]:
         """Those that the URL is the same as or lies below, with the path below them; the nearest first."""

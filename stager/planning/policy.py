@@ -32,6 +32,19 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantShare:
+    """What one tenant has of a cluster. `weight`: beside those of other tenants. `has_pool`: its jobs run on hosts of its own alone. Of
+    each quota None: as much as there is. `quota_cores` are those of its jobs that run; `quota_bytes` is what its runs make and have made
+    that is nowhere but on nodes yet.
+    """
+
+    weight: float = 1.0
+    has_pool: bool = False
+    quota_cores: int | None = None
+    quota_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """The resources of one compute node. Memory None: not watched."""
 

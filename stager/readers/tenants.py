@@ -14,12 +14,15 @@ from typing import Any
 
 from stager.model.errors import Denied, InvalidInput
 from stager.model.tenants import TENANT_NAME, Registered, Tenant, Tenants
+from stager.model.units import parse_size_bytes
 from stager.model.workflow import OriginKind
 from stager.readers.lines import nearest
 from stager.readers.native_origins import CREDENTIAL_KINDS, CREDENTIALS, OPTION_READERS, addressing_of, endpoint_of, parse_url
 from stager.readers.native_spec import ORIGIN_KEYS
 
-TENANT_KEYS = ("native_jobs", "file_roots", "origins")
+QUOTA_KEYS = ("quota_cores", "quota_runs")
+TENANT_KEYS = ("native_jobs", "file_roots", "origins", "weight", "quota_bytes", *QUOTA_KEYS)
+WEIGHT_MIN, WEIGHT_MAX = 0.001, 1000.0
 FILE_BYTES_MAX = 8 * 2**20
 
 
@@ -83,7 +86,34 @@ def tenant_of(name: str, value: Any, source: str) -> Tenant:
     if not isinstance(origins, list):
         raise wrong(source, f"{key}.origins", f"should be tables; write [[{key}.origins]]")
     registered = tuple(origin_of(each, source, f"{key}.origins[{number}]") for number, each in enumerate(origins))
-    return Tenant(name, native_jobs, tuple(roots), registered)
+    quotas = {each: count_of(value.get(each), source, f"{key}.{each}") for each in QUOTA_KEYS}
+    weight, quota_bytes = weight_of(value, source, key), size_of(value.get("quota_bytes"), source, f"{key}.quota_bytes")
+    return Tenant(name, native_jobs, tuple(roots), registered, weight=weight, quota_bytes=quota_bytes, **quotas)
+
+
+def weight_of(value: Mapping[str, Any], source: str, key: str) -> float:
+    weight = value.get("weight", 1.0)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+        raise wrong(source, f"{key}.weight", f"should be a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, and is 1 where it is not said")
+    return float(weight)
+
+
+def count_of(said: Any, source: str, key: str) -> int | None:
+    if said is not None and (isinstance(said, bool) or not isinstance(said, int) or said < 1):
+        raise wrong(source, key, "should be a whole number above 0; leave it out for as many as there are")
+    return said
+
+
+def size_of(said: Any, source: str, key: str) -> int | None:
+    if said is None:
+        return None
+    try:
+        size_bytes = parse_size_bytes(said) if isinstance(said, str) else count_of(said, source, key)
+    except ValueError as problem:
+        raise wrong(source, key, str(problem)) from None
+    if size_bytes is not None and size_bytes < 1:
+        raise wrong(source, key, 'should be a size above 0, as "500 GB"')
+    return size_bytes
 
 
 def origin_of(value: Any, source: str, key: str) -> Registered:

@@ -296,7 +296,7 @@ def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
         heappush(state.timers, (not_before, "job", job.run, job.id))
         return
     node = state.nodes[job.node]
-    heappush(node.ready, (run.key(job.order), job.run, job.id))
+    node.ready.push(run.lane, (run.key(job.order), job.run, job.id))
     node.dirty = True
 
 
@@ -390,7 +390,7 @@ def release_admission(state: State, job: JobEntry, reserve_bytes: int) -> None:
 def withdraw(state: State, run: RunEntry, job: JobEntry) -> None:
     """Takes back an admission whose job has not started."""
     node = state.nodes[job.node]
-    node.admitted_waiting, node.dirty = node.admitted_waiting - 1, True
+    node.count_waiting(run.tenant, -1)
     end_early_span(run, job)
     release_admission(state, job, job.reserve_bytes)
 
@@ -398,7 +398,11 @@ def withdraw(state: State, run: RunEntry, job: JobEntry) -> None:
 def queue_start(state: State, run: RunEntry, job: JobEntry) -> None:
     """All its inputs are on its node."""
     node = state.nodes[job.node]
-    heappush(node.calls_startable if run.is_engines else node.startable, (run.key(job.order), run.id, job.id))
+    entry = (run.key(job.order), run.id, job.id)
+    if run.is_engines:
+        heappush(node.calls_startable, entry)
+    else:
+        node.startable.push(run.lane, entry)
     node.dirty = True
 
 

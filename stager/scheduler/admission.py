@@ -5,7 +5,8 @@ One rule: a job is admitted only when all it needs is set aside, so every admitt
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from collections.abc import Collection
+from heapq import heappop
 
 from stager.model.errors import ErrorClass, Fault
 from stager.model.ids import attempt_id
@@ -18,13 +19,15 @@ from stager.scheduler.direct_fallback import may_read_directly
 from stager.scheduler.eviction import free_space, free_space_ahead
 from stager.scheduler.fetching import beside_bytes, prefetch, send_wanted
 from stager.scheduler.holding import may_begin
+from stager.scheduler.lanes import Lane, Queued
 from stager.scheduler.migration import is_first, migrate, safe_bytes
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import is_out_of_reach, peer_for
 from stager.scheduler.placing import has_host_here, has_room_elsewhere, host_for, large_enough
+from stager.scheduler.shares import order_of, over_bytes, over_cores, pool_of
 from stager.scheduler.sources import denial, must_wait, own_fault, waits_for
 from stager.scheduler.staging import staged_inputs
-from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
+from stager.scheduler.state import NEVER, FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 from stager.scheduler.stripes import reprioritize
 
@@ -55,7 +58,7 @@ def is_idle(state: State, node: NodeEntry) -> bool:
         return False
     if node.draining:
         return True
-    if node.ready and node.admitted_waiting < ahead_max(state, state.runs[node.ready[0][1]]):
+    if any(may_wait_more(state, node, state.runs[queue[0][1]]) for queue in node.ready.by_lane.values()):
         return False
     if node.calls_startable or (node.startable and node.cores_used < node.cores):
         return False
@@ -132,17 +135,38 @@ def give_back_admitted(decision: Decision, node: NodeEntry) -> bool:
 
 
 def admit(decision: Decision, node: NodeEntry) -> bool:
-    """Ready jobs in order. False when the next one waits for space: then nothing overtakes it."""
-    state = decision.state
-    while node.ready and node.admitted_waiting < ahead_max(state, state.runs[node.ready[0][1]]):
-        key, run_id, job_id = node.ready[0]
+    """Ready jobs in order. False when the next one waits for space: then nothing overtakes it but jobs of runs that are older, which it
+    may wait for.
+    """
+    state, before = decision.state, NEVER
+    while (lane := next_ready(state, node, before)) is not None:
+        _, run_id, job_id = node.ready.by_lane[lane][0]
         run = state.runs[run_id]
-        job = run.jobs[job_id]
-        if job.state is not JobState.READY or not run.may_start or key != run.key(job.order) or job.node != node.id:
-            heappop(node.ready)
-        elif not try_admit(decision, node, run, job):
-            return False
-    return True
+        if not try_admit(decision, node, run, run.jobs[job_id]):
+            before = run.sequence
+    return before == NEVER
+
+
+def next_ready(state: State, node: NodeEntry, before: int) -> Lane | None:
+    """Of the jobs that may be admitted next, the lane with the first, as tenants share; of runs that came `before`."""
+    for lane in order_of(state, node.ready.by_lane):
+        while lane in node.ready.by_lane:
+            key, run_id, job_id = node.ready.by_lane[lane][0]
+            run = state.runs[run_id]
+            job = run.jobs[job_id]
+            if not may_wait_more(state, node, run):
+                break
+            if job.state is JobState.READY and run.may_start and key == run.key(job.order) and job.node == node.id:
+                if run.sequence < before and not over_bytes(state, run, job.reserve_bytes):
+                    return lane
+                break
+            node.ready.pop(lane)
+    return None
+
+
+def may_wait_more(state: State, node: NodeEntry, run: RunEntry) -> bool:
+    """Each tenant may have as many, so that one whose jobs wait for cores of its own stands in nobody's way."""
+    return node.waiting_of.get(run.tenant, 0) < ahead_max(state, run)
 
 
 def ahead_max(state: State, run: RunEntry) -> int:
@@ -155,7 +179,7 @@ def try_admit(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry)
     """True when the job left the head of the queue, admitted or otherwise."""
     state = decision.state
     if state.on_hosts and not run.is_engines and not has_host_here(decision, node, run, job):
-        heappop(node.ready)
+        node.ready.pop(run.lane)
         return True
     if not may_read_directly(decision, run, job):
         return True
@@ -186,7 +210,7 @@ def try_admit(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry)
     reserve = reserve_now(decision, node, run, job, missing)
     if reserve is None:
         return False
-    heappop(node.ready)
+    node.ready.pop(run.lane)
     admit_here(decision, node, run, job, files, reserve)
     return True
 
@@ -339,43 +363,59 @@ def start(decision: Decision, node: NodeEntry) -> None:
     if state.on_hosts:
         start_on_hosts(decision, node)
         return
-    while node.startable and node.cores_used < limits.cores:
-        _, run_id, job_id = node.startable[0]
-        run = state.runs[run_id]
-        job = run.jobs[job_id]
-        if job.state is not JobState.ADMITTED or job.inputs_missing or not run.may_start or job.node != node.id:
-            heappop(node.startable)
-            continue
-        spec = run.workflow.jobs[job_id]
+    while node.cores_used < limits.cores and (entry := next_startable(state, node, ())) is not None:
+        run = state.runs[entry[1]]
+        job, spec = run.jobs[entry[2]], run.workflow.jobs[entry[2]]
         if node.cores_used + min(spec.cores, limits.cores) > limits.cores:
             return
         if limits.memory_bytes is not None and node.cores_used and node.memory_used_bytes + (spec.memory_bytes or 0) > limits.memory_bytes:
             return
-        heappop(node.startable)
+        node.startable.pop(run.lane)
         if may_read_directly(decision, run, job):
             give_start(decision, node, run, job)
 
 
 def start_on_hosts(decision: Decision, node: NodeEntry) -> None:
     """The same on hosts. A job that no host has room for claims all that are large enough: others begin on the rest."""
-    state, claimed, waiting = decision.state, dict[str, None](), []
-    while node.startable and node.cores_used < node.cores:
-        entry = heappop(node.startable)
+    state, claimed, waiting = decision.state, dict[str, None](), list[tuple[RunEntry, Queued]]()
+    while node.cores_used < node.cores and (entry := next_startable(state, node, claimed)) is not None:
         run = state.runs[entry[1]]
-        job = run.jobs[entry[2]]
-        if job.state is not JobState.ADMITTED or job.inputs_missing or not run.may_start or job.node != node.id:
-            continue
-        spec = run.workflow.jobs[job.id]
-        host = host_for(node, spec, job.reserve_bytes, claimed)
+        job, spec = run.jobs[entry[2]], run.workflow.jobs[entry[2]]
+        pool = pool_of(state, run)
+        node.startable.pop(run.lane)
+        host = host_for(node, pool, spec, job.reserve_bytes, claimed)
         if host is None:
-            waiting.append(entry)
-            claimed |= dict.fromkeys(large_enough(node, spec, job.reserve_bytes))
-            if len(claimed) == len(node.hosts):
-                break
+            waiting.append((run, entry))
+            claimed |= dict.fromkeys(large_enough(node, pool, spec, job.reserve_bytes))
         elif may_read_directly(decision, run, job):
             give_start(decision, node, run, job, host.id)
-    for entry in waiting:
-        heappush(node.startable, entry)
+    for run, entry in waiting:
+        node.startable.push(run.lane, entry)
+
+
+def next_startable(state: State, node: NodeEntry, claimed: Collection[str]) -> Queued | None:
+    """Of the jobs that wait for nothing but cores that their tenants may have, the first, as tenants share. With hosts, of those tenants
+    whose hosts are not all claimed.
+    """
+    for lane in order_of(state, node.startable.by_lane):
+        while lane in node.startable.by_lane:
+            entry = node.startable.by_lane[lane][0]
+            run = state.runs[entry[1]]
+            job = run.jobs[entry[2]]
+            if job.state is JobState.ADMITTED and not job.inputs_missing and run.may_start and job.node == node.id:
+                if is_unclaimed(state, node, run, claimed) and not over_cores(state, run, run.workflow.jobs[job.id].cores):
+                    return entry
+                break
+            node.startable.pop(lane)
+    return None
+
+
+def is_unclaimed(state: State, node: NodeEntry, run: RunEntry, claimed: Collection[str]) -> bool:
+    """Whether there may be a host beside the node that its jobs can begin on now."""
+    if not claimed:
+        return True
+    pool = pool_of(state, run)
+    return any(host.tenant == pool and host.id not in claimed for host in node.hosts.values())
 
 
 def start_calls(decision: Decision, node: NodeEntry) -> None:

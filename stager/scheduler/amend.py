@@ -57,9 +57,10 @@ def forget_queued(state: State, run: RunEntry) -> None:
             if copy.span is not None and copy.span[0] == run.id:
                 end_span(state, copy)
     for node in state.nodes.values():
-        for queue in (node.ready, node.startable, node.calls_startable):
-            queue[:] = [entry for entry in queue if entry[1] != run.id]
-            heapify(queue)
+        for lanes in (node.ready, node.startable):
+            lanes.keep(lambda entry: entry[1] != run.id)
+        node.calls_startable[:] = [entry for entry in node.calls_startable if entry[1] != run.id]
+        heapify(node.calls_startable)
         node.dirty = True
     state.timers[:] = [timer for timer in state.timers if not (timer[1] == "job" and timer[2] == run.id)]
     heapify(state.timers)

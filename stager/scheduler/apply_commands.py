@@ -242,7 +242,7 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
     move_job(state, job, JobState.ADMITTED)
     reserve(run, job, command.reserve_bytes)
     promise(state, job, command.reserve_bytes)
-    node.admitted_waiting, node.dirty = node.admitted_waiting + 1, True
+    node.count_waiting(run.tenant, 1)
     if job.order > run.head and (run.safety is not None or run.ahead is not None):
         begin_early_span(run, job, command.reserve_bytes)
     job.inputs_missing = 0
@@ -265,7 +265,7 @@ def start_attempt(state: State, command: cmd.StartAttempt) -> None:
     job = run.jobs[command.job]
     move_job(state, job, JobState.RUNNING)
     job.attempt, job.attempts = command.attempt, command.number
-    node.admitted_waiting, node.dirty = node.admitted_waiting - 1, True
+    node.count_waiting(run.tenant, -1)
     run.attempts_live += 1
     entry = AttemptEntry(run.id, job.id, node.id, command.number, command.reserve_bytes, command.at, call=job.call, host=command.host)
     state.attempts[command.attempt] = entry
@@ -308,7 +308,7 @@ def rehome_job(state: State, command: cmd.RehomeJob) -> None:
     job = run.jobs[command.job]
     job.node = command.node
     if job.state is JobState.READY:
-        heappush(node.ready, (run.key(job.order), run.id, job.id))
+        node.ready.push(run.lane, (run.key(job.order), run.id, job.id))
         node.dirty = True
     for file in inputs_of(state, run, job.id):
         if node.id not in file.copies:

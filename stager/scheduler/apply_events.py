@@ -11,6 +11,7 @@ from heapq import heappush
 from typing import Any
 
 from stager.model.errors import UNKNOWN_CODE
+from stager.planning.policy import TenantShare
 from stager.scheduler import events as ev
 from stager.scheduler.accounting import (
     add_copy,
@@ -37,7 +38,7 @@ from stager.scheduler.apply_ends import (
     input_gone,
     unpin_upload,
 )
-from stager.scheduler.apply_hosts import host_draining, host_gone, host_lost, host_reported, hosts_unheard
+from stager.scheduler.apply_hosts import host_draining, host_gone, host_lost, host_reported, hosts_unheard, look_again
 from stager.scheduler.apply_nodes import capacity_changed, node_draining, node_gone, node_lost, node_reported
 from stager.scheduler.apply_retries import note_failure
 from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed, run_stopped, run_submitted
@@ -48,6 +49,7 @@ from stager.scheduler.direct_access import note_outage, predicted
 from stager.scheduler.peers import tell_other_nodes
 from stager.scheduler.profiles import adjust_profile, end_early_span
 from stager.scheduler.remade import conflict_of, differs, is_kept
+from stager.scheduler.shares import tenant_of
 from stager.scheduler.slots import count_cores, free_slot, take_scratch
 from stager.scheduler.state import NEVER, Copy, HeldAt, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
@@ -79,6 +81,16 @@ def policy_set(state: State, event: ev.PolicySet) -> None:
         may_want_extra_copy(state, file)
     for node in state.nodes.values():
         count_cores(state, node)
+
+
+def tenants_set(state: State, event: ev.TenantsSet) -> None:
+    """Jobs that wait for a host may have others now."""
+    for name in {**state.tenants, **event.shares}:
+        tenant_of(state, name).share = event.shares.get(name, TenantShare())
+    for node in state.nodes.values():
+        node.dirty = True
+        state.stranded.append(node.id)
+        look_again(state, node)
 
 
 def transfer_done(state: State, event: ev.TransferDone) -> None:
@@ -298,6 +310,7 @@ def spill_erased(state: State, event: ev.SpillErased) -> None:
 APPLY: dict[type, Callable[[State, Any], None]] = {
     ev.SchedulerStarted: scheduler_started,
     ev.PolicySet: policy_set,
+    ev.TenantsSet: tenants_set,
     ev.NodeReported: node_reported,
     ev.NodeLost: node_lost,
     ev.HostReported: host_reported,

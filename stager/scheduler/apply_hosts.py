@@ -36,7 +36,7 @@ def host_reported(state: State, event: ev.HostReported) -> None:
         count_cores(state, before)
         if before is not node:
             state.stranded.append(before.id)
-    host.node, host.pool = event.node, event.pool
+    host.node, host.pool, host.tenant = event.node, event.pool, event.tenant
     host.size = Host(event.host, event.cores, event.memory_bytes, event.scratch_bytes)
     host.drains = host.drains and host.incarnation == event.incarnation
     host.incarnation, host.answers, host.is_away = event.incarnation, True, False
@@ -106,7 +106,7 @@ def host_gone(state: State, event: ev.HostGone) -> None:
         return
     node = state.nodes[state.hosts.pop(host.id)]
     del node.hosts[host.id]
-    state.host_gone = (host.size, event.why)
+    state.host_gone, state.host_gone_of = (host.size, event.why), host.tenant
     leave(state, node)
 
 
@@ -125,5 +125,5 @@ def look_again(state: State, node: NodeEntry) -> None:
             job = run.jobs.get(job_id)
             if job is not None and job.state is JobState.READY:
                 there = state.nodes[job.node]
-                heappush(there.ready, (run.key(job.order), run_id, job_id))
+                there.ready.push(run.lane, (run.key(job.order), run_id, job_id))
                 there.dirty = True

@@ -135,7 +135,8 @@ def lose_all(state: State, node: NodeEntry) -> None:
         tell_other_nodes(state, file)
     for file_id, generation in list(node.garbage):
         drop_garbage(node, file_id, generation)
-    for queue in (node.startable, node.calls_startable, node.evictable, node.spillable, node.movable, node.leaving):
+    node.startable.clear()
+    for queue in (node.calls_startable, node.evictable, node.spillable, node.movable, node.leaving):
         queue.clear()
     state.to_fetch = [entry for entry in state.to_fetch if entry[0] != node.id]
 

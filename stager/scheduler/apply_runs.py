@@ -12,6 +12,7 @@ from stager.scheduler.amendment import conflicts_of
 from stager.scheduler.entering import direct_access, enter_file, enter_uses, planned_files, serial_order
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import profile_if_tight
+from stager.scheduler.shares import begin_sharing
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState, RunState
 
@@ -27,6 +28,8 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
         event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, planned, direct_access(plan), unended=len(jobs)
     )
     run.ids, run.is_engines = event.ids, workflow.engine != ""
+    run.tenant, run.priority = event.tenant, event.priority
+    begin_sharing(state, run)
     run.largest_bytes = max((planned[lfn].size_bytes for lfn in graph.producer), default=0)
     run.largest_footprint_bytes = max((entry.footprint_bytes for entry in plan.jobs), default=0)
     state.runs[event.run] = run
@@ -54,6 +57,7 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
         state.stale += 1
         return
     if run.state is RunState.FINISHED:
+        begin_sharing(state, run)
         if event.workflow is not None and event.plan is not None and not conflicts_of(state, run, event.workflow):
             amend(state, run, event.workflow, event.plan)
         queue_last(state, run)

@@ -7,7 +7,6 @@ from it, and brings its bytes along only where computing takes much longer.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heappop
 
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of
@@ -15,9 +14,11 @@ from stager.scheduler.admission import admit_here, is_safe, start, start_calls
 from stager.scheduler.decision import Decision
 from stager.scheduler.fetching import send_wanted
 from stager.scheduler.holding import may_begin
+from stager.scheduler.lanes import Lanes
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import peer_for
 from stager.scheduler.placing import host_for
+from stager.scheduler.shares import order_of, over_bytes, over_cores, pool_of
 from stager.scheduler.sources import denial, must_wait, own_fault
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
@@ -94,10 +95,14 @@ def take_one(decision: Decision, node: NodeEntry, other: NodeEntry, offers: Offe
     return False
 
 
-def offered_by(state: State, other: NodeEntry, queue: list[tuple[int, str, str]], waiting: JobState) -> list[Offer]:
-    while queue and not is_waiting(state, other, queue[0], waiting):
-        heappop(queue)
-    return [offer_of(state, other, entry) for entry in queue[:LOOKED_AT] if is_waiting(state, other, entry, waiting)]
+def offered_by(state: State, other: NodeEntry, queue: Lanes, waiting: JobState) -> list[Offer]:
+    offers = []
+    for lane in order_of(state, queue.by_lane):
+        while lane in queue.by_lane and not is_waiting(state, other, queue.by_lane[lane][0], waiting):
+            queue.pop(lane)
+        looked_at = queue.by_lane.get(lane, ())[:LOOKED_AT]
+        offers += [offer_of(state, other, entry) for entry in looked_at if is_waiting(state, other, entry, waiting)]
+    return offers
 
 
 def offer_of(state: State, other: NodeEntry, entry: tuple[int, str, str]) -> Offer:
@@ -149,7 +154,9 @@ def has_place(state: State, node: NodeEntry, run: RunEntry, job: JobEntry, missi
     """Cores, and room for what it makes and what has to be brought."""
     spec = run.workflow.jobs[job.id]
     cores = spec.cores + node.cores_used + node.admitted_waiting
-    if state.on_hosts and host_for(node, spec, job.reserve_bytes) is None:
+    if over_bytes(state, run, job.reserve_bytes) or over_cores(state, run, spec.cores):
+        return False
+    if state.on_hosts and host_for(node, pool_of(state, run), spec, job.reserve_bytes) is None:
         return False
     has_space = missing_bytes + job.reserve_bytes <= node.free_bytes and may_begin(state, run, node, job)
     return cores <= node.cores and has_space

@@ -12,6 +12,7 @@ from stager.scheduler.events import EngineOutcome
 from stager.scheduler.handlers import withdraw_admitted
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.placing import Prospect, prospect_of
+from stager.scheduler.shares import pool_of
 from stager.scheduler.state import RunEntry, State
 from stager.scheduler.states import JobState, RunState
 
@@ -113,9 +114,9 @@ def refuse_without_node(decision: Decision) -> bool:
     waiting = [entry for entries in state.parked.values() for entry in entries if is_waiting(state, *entry)]
     for run_id, job_id in waiting:
         run = state.runs[run_id]
-        spec, reserve_bytes = run.workflow.jobs[job_id], run.jobs[job_id].reserve_bytes
-        able = [node for node in state.nodes.values() if node.is_open and prospect_of(node, spec, reserve_bytes) is not Prospect.NEVER]
-        if not able:
+        pool, spec, reserve_bytes = pool_of(state, run), run.workflow.jobs[job_id], run.jobs[job_id].reserve_bytes
+        able = (node for node in state.nodes.values() if node.is_open)
+        if all(prospect_of(node, pool, spec, reserve_bytes) is Prospect.NEVER for node in able):
             decision.emit(cmd.FinishRun, run=run_id, outcome=cmd.RunOutcome.REFUSED, fault=no_node(state, run, job_id))
             return True
     return False

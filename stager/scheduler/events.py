@@ -12,7 +12,7 @@ from stager.model.errors import Fault
 from stager.model.record import Record
 from stager.model.workflow import Workflow
 from stager.planning.plan import Plan
-from stager.planning.policy import Limits, Policy
+from stager.planning.policy import Limits, Policy, TenantShare
 
 
 class SchedulerStarted(Record, kw_only=True):
@@ -31,6 +31,14 @@ class PolicySet(Record, kw_only=True):
     cause: str = ""
     policy: Policy
     limits: Limits
+
+
+class TenantsSet(Record, kw_only=True):
+    """What each tenant has from now on. One that is not named has weight 1 and no quota."""
+
+    at: float
+    cause: str = ""
+    shares: dict[str, TenantShare]
 
 
 class ReplicaSeen(Record):
@@ -75,7 +83,8 @@ class NodeLost(Record, kw_only=True):
 
 class HostReported(Record, kw_only=True):
     """A compute host answers: at its first contact, and when it is back. Its jobs read from `node`, the I/O node on it or nearest to it.
-    `pool`: whose it is. None: not watched.
+    `pool`: whose it is, in its own words. `tenant`: whose jobs alone run there; empty: those of all who have no pool of their own. None:
+    not watched.
 
     Attempts on it go on, whatever its incarnation is: of those that did not live on in another one the executor tells the end (LOST).
     """
@@ -89,6 +98,7 @@ class HostReported(Record, kw_only=True):
     memory_bytes: int | None = None
     scratch_bytes: int | None = None
     incarnation: str = ""
+    tenant: str = ""
 
 
 class HostLost(Record, kw_only=True):
@@ -149,7 +159,8 @@ IDS = 2
 
 class RunSubmitted(Record, kw_only=True):
     """The expanded, resolved workflow and its plan enter as values. `ids`: how its external files are named. 1, as in journals of before:
-    two servers with a bucket of one name are one. 2: each is its own.
+    two servers with a bucket of one name are one. 2: each is its own. `tenant`: whose it is; empty: the owner's. `priority`: beside the
+    other runs of the same tenant, higher first.
     """
 
     at: float
@@ -158,6 +169,8 @@ class RunSubmitted(Record, kw_only=True):
     workflow: Workflow
     plan: Plan
     ids: int = 1
+    tenant: str = ""
+    priority: int = 0
 
 
 class RunResumed(Record, kw_only=True):
@@ -396,6 +409,7 @@ class Woken(Record, kw_only=True):
 Event = (
     SchedulerStarted
     | PolicySet
+    | TenantsSet
     | NodeReported
     | NodeLost
     | HostReported

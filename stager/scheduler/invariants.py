@@ -4,6 +4,8 @@ only, and says which number is off.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, copies_asked_for, copies_wanted, count_parents, inputs_of
 from stager.scheduler.admission import is_idle
 from stager.scheduler.migration import capacities_of
@@ -26,7 +28,7 @@ def broken_invariants(state: State) -> list[str]:
         found += broken_on_node(state, node)
     for run in state.runs.values():
         found += broken_in_run(state, run)
-    found += broken_stripes(state) + broken_queues(state) + broken_hosts(state)
+    found += broken_stripes(state) + broken_queues(state) + broken_hosts(state) + broken_tenants(state)
     for transfer in state.transfers.values():
         found += broken_transfer(state, transfer)
     for attempt_id, attempt in state.attempts.items():
@@ -158,6 +160,7 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
         "spilling_bytes": spilling,
         "idle_bytes": sum(copy.size_bytes for copy in copies if copy.idle),
         "admitted_waiting": admitted,
+        "waiting_of": dict(Counter(state.runs[job.run].tenant for job in jobs if job.state is JobState.ADMITTED)),
         "sending": sum(transfer.source == node.id for transfer in state.transfers.values()),
     }
     sums |= slots_on(state, node, attempts)
@@ -223,6 +226,17 @@ def broken_hosts(state: State) -> list[str]:
                 for name, value in sums.items()
                 if getattr(host, name) != value
             ]
+    return found
+
+
+def broken_tenants(state: State) -> list[str]:
+    """Each has the cores of its attempts."""
+    found = []
+    for name, tenant in state.tenants.items():
+        its = [attempt for attempt in state.attempts.values() if state.runs[attempt.run].tenant == name and attempt.needed_bytes is None]
+        cores = sum(attempt.slot_cores for attempt in its)
+        if tenant.cores_used != cores:
+            found.append(f"tenant {name!r}: cores_used is {tenant.cores_used}, should be {cores}")
     return found
 
 

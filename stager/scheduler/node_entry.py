@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 from stager.model.record import StateEntry
 from stager.model.topology import Host
+from stager.scheduler.lanes import Lanes
 
 
 class HostEntry(StateEntry):
-    """`size` is all that it has; `used` is what attempts have of it. `is_away`: it has not answered since `lost_at`, for so long that its
-    jobs go elsewhere.
+    """`size` is all that it has; `used` is what attempts have of it. `tenant` as in `HostReported`. `is_away`: it has not
+    answered since `lost_at`, for so long that its jobs go elsewhere.
     """
 
     id: str
@@ -28,6 +29,7 @@ class HostEntry(StateEntry):
     cores_used: int = 0  # of attempts that do not wait for space
     memory_used_bytes: int = 0  # of the same attempts
     scratch_used_bytes: int = 0  # reserved by all of its attempts
+    tenant: str = ""
 
     @property
     def is_open(self) -> bool:
@@ -70,8 +72,9 @@ class NodeEntry:
     cores_used: int = 0  # of its attempts that do not wait for space; of those on its open hosts, where there are hosts
     memory_used_bytes: int = 0  # of the same attempts, where there are no hosts
     admitted_waiting: int = 0  # its ADMITTED jobs
-    ready: list[tuple[int, str, str]] = field(default_factory=list)
-    startable: list[tuple[int, str, str]] = field(default_factory=list)
+    waiting_of: dict[str, int] = field(default_factory=dict)  # the same, by tenant; none of them 0
+    ready: Lanes = field(default_factory=Lanes)
+    startable: Lanes = field(default_factory=Lanes)
     calls_startable: list[tuple[int, str, str]] = field(default_factory=list)
     evictable: list[tuple[int, str, str]] = field(default_factory=list)
     spillable: list[tuple[int, str, str]] = field(default_factory=list)
@@ -90,6 +93,16 @@ class NodeEntry:
     leaving: list[tuple[int, str]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     since: float = 0.0
+
+    def count_waiting(self, tenant: str, more: int) -> None:
+        """A job of this tenant was admitted, or is not waiting any more."""
+        self.admitted_waiting += more
+        left = self.waiting_of.get(tenant, 0) + more
+        if left:
+            self.waiting_of[tenant] = left
+        else:
+            del self.waiting_of[tenant]
+        self.dirty = True
 
     @property
     def is_open(self) -> bool:

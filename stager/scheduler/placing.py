@@ -19,6 +19,7 @@ from stager.scheduler.apply_hosts import NOWHERE
 from stager.scheduler.calls import refuse
 from stager.scheduler.decision import Decision
 from stager.scheduler.node_entry import HostEntry, NodeEntry
+from stager.scheduler.shares import pool_of
 from stager.scheduler.state import JobEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 
@@ -34,17 +35,18 @@ class Prospect(IntEnum):
     NEVER = 3
 
 
-def prospect_of(node: NodeEntry, spec: Job, reserve_bytes: int) -> Prospect:
+def prospect_of(node: NodeEntry, pool: str, spec: Job, reserve_bytes: int) -> Prospect:
+    """`pool`: whose hosts (`shares.pool_of`)."""
     found = Prospect.NEVER
     for host in node.hosts.values():
-        if host.size.takes(spec.cores, spec.memory_bytes, reserve_bytes):
+        if host.tenant == pool and host.size.takes(spec.cores, spec.memory_bytes, reserve_bytes):
             found = min(found, prospect_by(host))
     return found
 
 
-def prospect_beside(node: NodeEntry, spec: Job, reserve_bytes: int) -> Prospect:
+def prospect_beside(node: NodeEntry, pool: str, spec: Job, reserve_bytes: int) -> Prospect:
     """The same of a node that may take no jobs: then one of its hosts has to be put beside another one first."""
-    found = prospect_of(node, spec, reserve_bytes)
+    found = prospect_of(node, pool, spec, reserve_bytes)
     return found if node.is_open or found is Prospect.NEVER else Prospect.SOME_DAY
 
 
@@ -54,11 +56,11 @@ def prospect_by(host: HostEntry) -> Prospect:
     return Prospect.NOW if host.answers else Prospect.SOON
 
 
-def host_for(node: NodeEntry, spec: Job, reserve_bytes: int, claimed: Collection[str] = ()) -> HostEntry | None:
+def host_for(node: NodeEntry, pool: str, spec: Job, reserve_bytes: int, claimed: Collection[str] = ()) -> HostEntry | None:
     """One that can take it now: the one where least is left beside it, of cores, then of memory and scratch space."""
     best: tuple[tuple[int, int, int, str], HostEntry] | None = None
     for host in node.hosts.values():
-        if not host.is_open or host.id in claimed:
+        if host.tenant != pool or not host.is_open or host.id in claimed:
             continue
         size = host.size
         cores = size.cores - host.cores_used - spec.cores
@@ -72,23 +74,24 @@ def host_for(node: NodeEntry, spec: Job, reserve_bytes: int, claimed: Collection
     return None if best is None else best[1]
 
 
-def large_enough(node: NodeEntry, spec: Job, reserve_bytes: int) -> list[str]:
+def large_enough(node: NodeEntry, pool: str, spec: Job, reserve_bytes: int) -> list[str]:
     """The open hosts that could take it if they were free."""
-    hosts = [host for host in node.hosts.values() if host.is_open]
+    hosts = [host for host in node.hosts.values() if host.tenant == pool and host.is_open]
     return [host.id for host in hosts if host.size.takes(spec.cores, spec.memory_bytes, reserve_bytes)]
 
 
 def has_host_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
     """Whether this node has an open host for the ready job. Else the job is elsewhere now, waits, or has failed."""
     state, spec = decision.state, run.workflow.jobs[job.id]
-    here = prospect_of(node, spec, job.reserve_bytes)
+    pool = pool_of(state, run)
+    here = prospect_of(node, pool, spec, job.reserve_bytes)
     if here is Prospect.NOW:
         return True
     if here is Prospect.SOON:
         park(state, node.id, run, job)
         return False
     size_bytes = footprint_of(state, run, job)
-    by_node = {other.id: prospect_beside(other, spec, job.reserve_bytes) for other in state.nodes.values()}
+    by_node = {other.id: prospect_beside(other, pool, spec, job.reserve_bytes) for other in state.nodes.values()}
     roomy = {name: prospect for name, prospect in by_node.items() if state.nodes[name].capacity_bytes >= size_bytes}
     able = [state.nodes[name] for name, prospect in roomy.items() if prospect is Prospect.NOW]
     if able:
@@ -97,7 +100,7 @@ def has_host_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEn
     elif min(by_node.values()) < Prospect.NEVER:
         park(state, NOWHERE, run, job)
     else:
-        refuse(decision, run, job, no_host(state, spec, job.reserve_bytes))
+        refuse(decision, run, job, no_host(state, pool, spec, job.reserve_bytes))
     return False
 
 
@@ -106,7 +109,7 @@ def has_room_elsewhere(decision: Decision, node: NodeEntry, run: RunEntry, job: 
     state, spec = decision.state, run.workflow.jobs[job.id]
     able = [other for other in state.nodes.values() if other.is_open and other.capacity_bytes >= size_bytes]
     if state.on_hosts and not run.is_engines:
-        able = [other for other in able if prospect_of(other, spec, job.reserve_bytes) is Prospect.NOW]
+        able = [other for other in able if prospect_of(other, pool_of(state, run), spec, job.reserve_bytes) is Prospect.NOW]
     if not able:
         return False
     why = f"{node.id} is smaller than what it needs at once"
@@ -141,11 +144,11 @@ def park(state: State, where: str, run: RunEntry, job: JobEntry) -> None:
     state.parked.setdefault(where, []).append((run.id, job.id))
 
 
-def no_host(state: State, spec: Job, reserve_bytes: int) -> Fault:
-    hosts = [host.size for node in state.nodes.values() for host in node.hosts.values()]
+def no_host(state: State, pool: str, spec: Job, reserve_bytes: int) -> Fault:
+    hosts = [host.size for node in state.nodes.values() for host in node.hosts.values() if host.tenant == pool]
     gone, why = state.host_gone or (Host("", 0), "")
     left = ""
-    if gone.takes(spec.cores, spec.memory_bytes, reserve_bytes):
+    if state.host_gone_of == pool and gone.takes(spec.cores, spec.memory_bytes, reserve_bytes):
         left = f". Host {gone.id!r}, which could have taken it, is gone" + (f" ({why})" if why else "")
     message = f"{too_large(spec, hosts, reserve_bytes)}{left}: add a host that can take it, then `stager resume`"
     return Fault(ErrorClass.REFUSED, NO_HOST_CODE, message, spec.id)
@@ -160,7 +163,7 @@ def call_back_stranded(decision: Decision) -> None:
     for run in [state.runs[name] for name in state.active if not state.runs[name].is_engines]:
         waiting = [job for job in run.jobs.values() if job.state is JobState.ADMITTED and job.node in stranded]
         for job in waiting:
-            prospect = prospect_of(state.nodes[job.node], run.workflow.jobs[job.id], job.reserve_bytes)
+            prospect = prospect_of(state.nodes[job.node], pool_of(state, run), run.workflow.jobs[job.id], job.reserve_bytes)
             if prospect > Prospect.SOON:
                 why = f"no host beside {job.node} can take it any more"
                 decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=state.now, counts=False, why=why)

@@ -6,13 +6,13 @@ May know: the state. One rule: a job that has not been admitted goes where it is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappop
 
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of
 from stager.scheduler.decision import Decision
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.placing import Prospect, prospect_of
+from stager.scheduler.shares import pool_of
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import ENDED, CopyState, JobState
 
@@ -47,8 +47,9 @@ def rehome_ready(decision: Decision) -> bool:
         return False
     loads_s = {node.id: float(len(node.ready) + len(node.startable) + node.cores_used) for node in nodes}
     for node in waiting:
-        while node.ready:
-            key, run_id, job_id = heappop(node.ready)
+        queued = sorted(node.ready)
+        node.ready.clear()
+        for key, run_id, job_id in queued:
             run = state.runs[run_id]
             job = run.jobs[job_id]
             if job.state is JobState.READY and job.node == node.id and run.may_start and key == run.key(job.order):
@@ -80,7 +81,7 @@ def find_home(decision: Decision, run: RunEntry, job: JobEntry, nodes: list[Node
     able = [node for node in nodes if node.capacity_bytes >= needed_bytes] or [max(nodes, key=lambda node: (node.capacity_bytes, node.id))]
     if state.on_hosts and not run.is_engines:
         spec = run.workflow.jobs[job.id]
-        able = [node for node in able if prospect_of(node, spec, job.reserve_bytes) is Prospect.NOW] or able
+        able = [node for node in able if prospect_of(node, pool_of(state, run), spec, job.reserve_bytes) is Prospect.NOW] or able
     able = [node for node in able if not run.plan.keeps_to or node.id in run.plan.keeps_to] or able
     home = min(able, key=lambda node: (begins_s(state, run, inputs, node, loads_s), node.id))
     loads_s[home.id] += load_s(home, run, job)

@@ -6,6 +6,7 @@ May know: the state. One rule: an attempt is on one host; what it has there is g
 from __future__ import annotations
 
 from stager.scheduler.node_entry import HostEntry, NodeEntry
+from stager.scheduler.shares import charge, settle_charge
 from stager.scheduler.state import AttemptEntry, RunEntry, State
 
 
@@ -21,7 +22,12 @@ def slot_of(state: State, run: RunEntry, job_id: str, host: str = "") -> tuple[i
 
 def take_slot(state: State, attempt: AttemptEntry, sign: int = 1) -> None:
     """Or with a minus sign gives it back."""
-    cores, memory_bytes = slot_of(state, state.runs[attempt.run], attempt.job, attempt.host)
+    run = state.runs[attempt.run]
+    cores, memory_bytes = slot_of(state, run, attempt.job, attempt.host)
+    if sign > 0:
+        charge(state, run, attempt, cores)
+    else:
+        settle_charge(state, run, attempt)
     node = state.nodes[attempt.node]
     node.dirty = True
     if not attempt.host:

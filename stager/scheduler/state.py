@@ -21,6 +21,7 @@ from stager.scheduler.commands import Purpose, RunOutcome
 from stager.scheduler.events import EngineOutcome
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState, TransferState
+from stager.scheduler.tenant_entry import TenantEntry
 
 NEVER = 1 << 62
 RUN_STRIDE = 1 << 32
@@ -152,7 +153,9 @@ class JobEntry(StateEntry):
 
 
 class AttemptEntry(StateEntry):
-    """`call`: of the engine, whose attempt it is. `host`: where it runs; empty where nobody reported any host."""
+    """`call`: of the engine, whose attempt it is. `host`: where it runs; empty where nobody reported any host. `charged_s`: core seconds by
+    weight that its tenant was charged ahead, `slot_s`: at this time.
+    """
 
     run: str
     job: str
@@ -165,6 +168,9 @@ class AttemptEntry(StateEntry):
     void: bool = False
     call: str = ""
     host: str = ""
+    slot_cores: int = 0  # of its tenant's, while it has a slot
+    slot_s: float = 0.0
+    charged_s: float = 0.0
 
 
 class TransferEntry(StateEntry):
@@ -300,6 +306,13 @@ class RunEntry:
     heard_at: float = 0.0
     attempts_before: dict[str, int] = field(default_factory=dict)
     is_engines: bool = False
+    tenant: str = ""
+    priority: int = 0
+
+    @property
+    def lane(self) -> tuple[str, int]:
+        """Of the queues of a node, the one that its jobs wait in."""
+        return self.tenant, -self.priority
 
     def reads_directly(self, lfn: str) -> bool:
         """Whether its jobs read this file at its origin, so that no node ever holds it for them."""
@@ -336,6 +349,8 @@ class State:
     runs_seen: int = 0
     wake_at: float | None = None
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
+    # Each with a run, and each that was set.
+    tenants: dict[str, TenantEntry] = field(default_factory=dict)
     # A host was reported once: all cores are those of hosts. The node of each host that is not gone.
     on_hosts: bool = False
     hosts: dict[str, str] = field(default_factory=dict)
@@ -343,8 +358,9 @@ class State:
     parked: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     # Nodes that have a host less for their jobs to wait for. Empty after each event.
     stranded: list[str] = field(default_factory=list)
-    # The one that was gone last, and why.
+    # The one that was gone last, and why; and whose jobs alone ran there.
     host_gone: tuple[Host, str] | None = None
+    host_gone_of: str = ""
     files: dict[str, FileEntry] = field(default_factory=dict)
     runs: dict[str, RunEntry] = field(default_factory=dict)
     active: dict[str, None] = field(default_factory=dict)  # exactly the runs that are not FINISHED

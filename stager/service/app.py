@@ -32,6 +32,7 @@ from stager.service.replaying import Replayed
 from stager.service.run_service import RunService
 from stager.service.services import Services, composed
 from stager.service.settings import Settings
+from stager.service.shares import ShareBook
 from stager.service.state_dir import StateDir
 from stager.service.stores import Stores
 from stager.service.summaries import Summaries
@@ -97,7 +98,7 @@ def opened(
     state_dir, tasks = StateDir(settings.state_dir), Tasks()
     tenancy = Tenancy(settings.tenants_file or state_dir.tenants, settings.state_dir, settings.environ, read_tenants)
     machine = machine_side(stores, past, clock, lifetime, tenancy)
-    run_service = RunService(machine.runs, stores.records, machine.book, machine.inbox.put, tenancy.of_runs)
+    run_service = RunService(machine.runs, stores.records, machine.book, machine.inbox.put, tenancy.of_runs, tenancy.tenant)
     summaries = Summaries(machine.runs, stores.records, past.counters)
     summaries.settle()
     node = node_side(settings, state_dir, machine, tasks, [*remote_nodes(settings, state_dir, past.epoch), *beside])
@@ -108,6 +109,9 @@ def opened(
     put = machine.inbox.put
     put(ev.SchedulerStarted(at=0.0, cause="start", epoch=past.epoch, version=__version__))
     put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=machine_limits(settings)))
+    shares = ShareBook(tenancy, put, past.machine.state)
+    if is_service or any(past.machine.state.tenants):
+        shares.tell()
     if settings.pool and HERE in past.machine.state.hosts:
         put(gone_from_here())
     elif not settings.pool and (has_stores(settings) or past.machine.state.on_hosts):
@@ -115,6 +119,8 @@ def opened(
     node.world.open(node.links.values(), node.executors)
     if node.executors.hosts is not None:
         tasks.start("the hosts", node.executors.hosts.open(), node.world.fatal)
+    if is_service:
+        tasks.start("the shares of tenants", shares.keep_telling(), node.world.fatal)
     node.continuation.begin()
     driving.start()
     return Scheduler(state_dir, machine, node, services, tasks, driving)

@@ -14,6 +14,7 @@ from stager import wire
 from stager.adapters.run_records import RunRecord, RunRecords
 from stager.model.errors import InvalidInput, Refused
 from stager.model.places import overlaps
+from stager.model.tenants import Tenant
 from stager.model.units import format_size
 from stager.model.workflow import CycleFound, Workflow, final_places, graph_of
 from stager.planning.plan import Plan
@@ -29,6 +30,7 @@ from stager.service.placing import placed_here
 
 NAME_LENGTH_MAX = 40
 CONFLICTS_SHOWN = 5
+RUNS_SHOWN = 3
 SUBMIT_ADVICE = "end the scheduler (stager shutdown) and submit with a larger --capacity or STAGER_CAPACITY, or name a spill origin"
 OVER = (RunOutcome.SUCCEEDED, RunOutcome.CANCELLED)
 
@@ -48,9 +50,19 @@ OWNER = Sender()
 
 
 class RunService:
-    def __init__(self, runs: KnownRuns, records: RunRecords, book: CredentialBook, put: Put, tenants: dict[str, str] | None = None) -> None:
-        """`tenants`: whose run is whose, for those who resolve origins on other threads; added to here."""
-        self.runs, self.records, self.book, self.put = runs, records, book, put
+    def __init__(
+        self,
+        runs: KnownRuns,
+        records: RunRecords,
+        book: CredentialBook,
+        put: Put,
+        tenants: dict[str, str] | None = None,
+        tenant_named: Callable[[str], Tenant] = Tenant,
+    ) -> None:
+        """`tenants`: whose run is whose, for those who resolve origins on other threads; added to here. `tenant_named` raises where there
+        is none.
+        """
+        self.runs, self.records, self.book, self.put, self.tenant_named = runs, records, book, put, tenant_named
         self.tenants = {} if tenants is None else tenants
         # Taken, but the Machine has not seen it yet.
         self.accepted: dict[str, Workflow] = {}
@@ -66,6 +78,7 @@ class RunService:
         workflow, plan = request.workflow, placed_here(request.plan, self.runs.state.nodes)
         self._check_space(workflow, plan, SUBMIT_ADVICE)
         self._check_destinations(workflow, tenant=sender.tenant)
+        self._check_quotas(sender.tenant, plan)
         if earlier is None:
             slug = slug_of(workflow.name)
             run = f"{slug}-{self.records.next_number(slug)}"
@@ -89,7 +102,12 @@ class RunService:
             self.tenants[run] = sender.tenant
         self.book.bring(run, request.credentials.origins, request.credentials.env)
         self.accepted[run] = workflow
-        self.put(ev.RunSubmitted(at=0.0, cause="submit", run=run, workflow=workflow, plan=plan, ids=ev.IDS), on_durable)
+        self.put(
+            ev.RunSubmitted(
+                at=0.0, cause="submit", run=run, workflow=workflow, plan=plan, ids=ev.IDS, tenant=sender.tenant, priority=request.priority
+            ),
+            on_durable,
+        )
         return run
 
     def earlier(self, submit_id: str, sender: Sender) -> RunRecord | None:
@@ -139,6 +157,22 @@ class RunService:
                 text = f"the workflow needs at least {format_size(plan.smallest_node_bytes)} and the node {node_id!r} has"
                 raise Refused(f"{text} {format_size(node.capacity_bytes)}; {advice}", code="no_space_node", subject=node_id)
 
+    def _check_quotas(self, tenant: str, plan: Plan) -> None:
+        """Of cores and bytes in use the Machine takes care: there jobs wait."""
+        if not tenant:
+            return
+        said = self.tenant_named(tenant)
+        active = [run for run in {**self.runs.state.active, **dict.fromkeys(self.accepted)} if self.tenants.get(run) == tenant]
+        if said.quota_runs is not None and len(active) >= said.quota_runs:
+            have = f"{len(active)} run{'s are' if len(active) > 1 else ' is'} active ({', '.join(active[:RUNS_SHOWN])})"
+            text = f"the tenant {tenant} may have {said.quota_runs} active at a time, and {have}"
+            raise Refused(f"{text}; wait for one (stager wait {active[0]}), or cancel one", code="quota_runs", subject=tenant)
+        least_bytes = plan.peak_live_bytes if plan.spill_origin is None else 0
+        if said.quota_bytes is not None and least_bytes > said.quota_bytes:
+            text = f"the workflow holds {format_size(least_bytes)} of what it makes at a time, and the tenant {tenant} may hold"
+            advice = "name a spill origin, or ask the administrator of the service for more"
+            raise Refused(f"{text} {format_size(said.quota_bytes)}; {advice}", code="quota_bytes", subject=tenant)
+
     def _check_destinations(self, workflow: Workflow, run: str = "", tenant: str = "") -> None:
         """Two runs that write to one place would take turns to destroy each other's work."""
         mine = {place: lfn for lfn, place in final_places(workflow)}
@@ -170,6 +204,8 @@ class RunService:
             raise Refused(text, code="run_ending", subject=run)
         mended = self._mended(entry, request)
         self._check_destinations(mended.workflow or entry.workflow, run, self.tenants.get(run, ""))
+        if entry.state is RunState.FINISHED:
+            self._check_quotas(self.tenants.get(run, ""), mended.plan or entry.plan)
         self.book.bring(run, request.credentials.origins, request.credentials.env)
         self.records.reopen(run, len(mended.workflow.jobs) if mended.workflow else None)
         self.put(mended, on_durable)

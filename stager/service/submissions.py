@@ -150,7 +150,7 @@ class Submissions(Rights):
             check_env(read.workflow, sent.env)
             plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options), tenant)
             credentials = self.credentials(read.workflow, tenant, sent.env)
-        return wire.SubmitRequest(read.workflow, plan, credentials)
+        return wire.SubmitRequest(read.workflow, plan, credentials, priority=sent.options.priority)
 
     def engine_submission(self, body: bytes, tenant: str) -> wire.SubmitRequest:
         """As `submission`. No program of the tenant's runs here, and what finds no room is one call, not the run."""
@@ -161,7 +161,7 @@ class Submissions(Rights):
                 raise InvalidInput(f"{text}; write engine: NAME, or submit it to /api/v1/runs", code="no_engine", subject="engine")
             plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options), tenant)
             credentials = self.credentials(read.workflow, tenant, {})
-        return wire.SubmitRequest(read.workflow, plan, credentials, part_of=sent.part_of)
+        return wire.SubmitRequest(read.workflow, plan, credentials, part_of=sent.part_of, priority=sent.options.priority)
 
     @contextmanager
     def brought(self, upload: rest.WorkflowText, tenant: str, keep: bool) -> Iterator[dict[str, str]]:

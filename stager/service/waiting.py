@@ -16,6 +16,7 @@ from stager.scheduler.sources import is_for_another
 from stager.scheduler.state import Retries, RunEntry, State
 from stager.scheduler.states import RunState
 from stager.service.waiting_nodes import nodes_waited_for
+from stager.service.waiting_quotas import quotas_waited_for
 
 # A task may well compute for longer; whoever follows the run decides what that means.
 SILENT_AFTER_S = 600.0
@@ -57,7 +58,7 @@ def waiting_of(state: State, run: RunEntry, now: float, moving: Container[str] =
         is_back = bool(group.since) and (reached_at > group.fault_at or origin in through)
         group.since = [] if is_back else [max(reached_at, min(group.since))] if group.since else []
         views.append(view(origin, group, now, is_back=is_back))
-    return [*silence_of(run, now), *nodes_waited_for(state, run, now), *views]
+    return [*silence_of(run, now), *quotas_waited_for(state, run), *nodes_waited_for(state, run, now), *views]
 
 
 def silence_of(run: RunEntry, now: float) -> Iterator[wire.WaitingView]:

@@ -26,6 +26,7 @@ class SimHost:
     size: Host
     node: str
     pool: str = ""
+    tenant: str = ""
     lives: int = 1
     heard: bool = True
     drains: bool = False
@@ -50,6 +51,7 @@ class SimHost:
             memory_bytes=size.memory_bytes,
             scratch_bytes=size.scratch_bytes,
             incarnation=f"{size.id}-{self.lives}",
+            tenant=self.tenant,
         )
 
     def keeps(self, node: str, event: Word) -> bool:

@@ -122,7 +122,7 @@ class HostTroubles:
         if not same_name:
             self._joined += 1
             size = Host(f"joined{self._joined}", size.cores, size.memory_bytes, size.scratch_bytes)
-        self._enter(SimHost(size, host.node, host.pool, lives=host.lives + 1))
+        self._enter(SimHost(size, host.node, host.pool, host.tenant, lives=host.lives + 1))
 
     def host_joins(self, trouble: Trouble) -> None:
         """One more, beside any node."""

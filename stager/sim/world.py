@@ -6,8 +6,9 @@ same arguments give the same history.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, Node, Topology
 from stager.model.workflow import Graph, Workflow, graph_of
 from stager.planning.links import is_read_back
 from stager.planning.plan import Plan
-from stager.planning.policy import Limits, Policy
+from stager.planning.policy import Limits, Policy, TenantShare
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.sim.assembly import Hop
@@ -42,6 +43,7 @@ ANSWER_S = 0.001
 NOT_BEGUN_SHARE = 0.5
 FOR_GOOD = (cmd.RunOutcome.SUCCEEDED, cmd.RunOutcome.CANCELLED)
 FROM_OUTSIDE = (
+    ev.TenantsSet,
     ev.RunSubmitted,
     ev.RunResumed,
     ev.RunDrained,
@@ -118,8 +120,10 @@ class SimWorld:
         resumes_max: int = 0,
         keep_journal: bool = False,
         late: Sequence[str] = (),
+        shares: Mapping[str, TenantShare] | None = None,
+        host_tenants: Mapping[str, str] | None = None,
     ) -> None:
-        """`late`: nodes that have not joined yet."""
+        """`late`: nodes that have not joined yet. `host_tenants`: of hosts that are some tenant's alone, by host."""
         self.topology, self.policy = topology, policy or Policy()
         self.limits = limits or Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
         self.faults, self.checkers, self.resumes_max, self.keep_journal = faults, tuple(checkers), resumes_max, keep_journal
@@ -154,7 +158,10 @@ class SimWorld:
         self.overfull = ""
         self.say(None, ev.SchedulerStarted(at=0.0, epoch=self.epoch, version=VERSION))
         self.say(None, ev.PolicySet(at=0.0, policy=self.policy, limits=self.limits))
+        if shares:
+            self.say(None, ev.TenantsSet(at=0.0, shares=dict(shares)))
         for host in self.hosts.values():
+            host.tenant = (host_tenants or {}).get(host.id, "")
             self.say(None, host.reported(0.0))
         for node in known_nodes(self.nodes):
             self.say_state(node)
@@ -162,7 +169,15 @@ class SimWorld:
     # What happens to it from outside
 
     def submit(
-        self, run: str, workflow: Workflow, plan: Plan, at: float = 0.0, truth: Plan | None = None, habits: Habits | None = None
+        self,
+        run: str,
+        workflow: Workflow,
+        plan: Plan,
+        at: float = 0.0,
+        truth: Plan | None = None,
+        habits: Habits | None = None,
+        tenant: str = "",
+        priority: int = 0,
     ) -> None:
         """Puts the workflow's inputs where it says they are and asks for the run at this time. Jobs take as long and make as much as
         `truth` expects of them, of which the Machine hears only as it happens; None: as the plan does. `habits`: of the engine that runs
@@ -173,7 +188,8 @@ class SimWorld:
         if workflow.engine:
             slots = sum(self.topology.host_cores)
             self.engines[run] = SimEngine(self, run, self.runs[run].graph, habits or Habits(slots=slots))
-        self.tell_at(at, lambda now: ev.RunSubmitted(at=now, run=run, workflow=workflow, plan=plan, ids=ev.IDS))
+        facts = partial(ev.RunSubmitted, run=run, workflow=workflow, plan=plan, ids=ev.IDS, tenant=tenant, priority=priority)
+        self.tell_at(at, lambda now: facts(at=now))
 
     def tell_at(self, time: float, make: Callable[[float], Any]) -> None:
         """An event from outside, made when its time has come."""

@@ -25,13 +25,16 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class SubmitRequest(msgspec.Struct, frozen=True):
-    """`submit_id` makes a repeated submit answer with the run it made before. `part_of`: see RunInfo."""
+    """`submit_id` makes a repeated submit answer with the run it made before. `part_of`: see RunInfo. `priority`: among the
+    runs of the same sender, higher first.
+    """
 
     workflow: Workflow
     plan: Plan
     credentials: Credentials = Credentials()
     submit_id: str = ""
     part_of: str = ""
+    priority: int = 0
 
 
 class ResumeRequest(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ One rule: everything follows from the seed, so that a failure is reproduced by i
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -20,7 +20,7 @@ from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
-from stager.planning.policy import Policy
+from stager.planning.policy import Policy, TenantShare
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.invariants import broken_invariants
@@ -40,6 +40,7 @@ from tests.sim.held_cases import held
 from tests.sim.hosts_cases import none_left, with_hosts
 from tests.sim.hosts_cases import troubles_of as host_troubles
 from tests.sim.plans import modest
+from tests.sim.tenant_cases import TenantWatch, with_tenants
 
 LINKS = (OriginLink("home", 1000.0, 500.0, 0.05), OriginLink("archive", 2000.0, 2000.0, 0.02))
 DISK_BYTES_PER_S = 20_000.0
@@ -52,7 +53,7 @@ FULL_TRIES_MAX = 6
 @dataclass(frozen=True)
 class Case:
     """`must_succeed`: nothing but success is right. Else a run may also end refused or failed, if it says why. `habits`: of the engines
-    that run the jobs of some. `slack_s`: more time than other cases get.
+    that run the jobs of some. `tenants`: of each run, whose it is, and its priority. `slack_s`: more time than other cases get.
     """
 
     seed: int
@@ -67,6 +68,9 @@ class Case:
     starts_s: tuple[float, ...] = ()
     interrupts: tuple[tuple[float, int, str], ...] = ()
     habits: tuple[Habits | None, ...] = ()
+    tenants: tuple[tuple[str, int], ...] = ()
+    shares: Mapping[str, TenantShare] = field(default_factory=dict)
+    host_tenants: Mapping[str, str] = field(default_factory=dict)
     slack_s: float = 0.0
 
 
@@ -376,6 +380,8 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "engine": lambda seed: engine_case(seed, Case, sys.modules[__name__]),
     "engine_faults": lambda seed: engine_case(seed, Case, sys.modules[__name__], troubles_of(seed)),
     "engine_gone": lambda seed: engine_case(seed, Case, sys.modules[__name__], WITH_DEPARTURES),
+    "tenants": lambda seed: with_tenants((nodes_case, runs_case, faults_case, node_faults_case)[seed % 4](seed), seed),
+    "tenant_hosts": lambda seed: with_tenants(KINDS["host_faults" if seed % 2 else "hosts"](seed), seed),
     "held": lambda seed: held((nodes_case, runs_case, node_faults_case, pooled_case, faults_case)[seed % 5](seed)),
     "direct": lambda seed: direct_access(runs_case(seed) if seed % 2 else plain_case(seed)),
     "direct_faults": lambda seed: direct_access(node_faults_case(seed) if seed % 3 == 0 else faults_case(seed, names=seed % 3 == 1)),
@@ -392,10 +398,14 @@ def world_of(case: Case) -> SimWorld:
         checkers=all_checkers(),
         resumes_max=case.resumes_max,
         keep_journal=True,
+        shares=case.shares,
+        host_tenants=case.host_tenants,
     )
     starts = case.starts_s or (0.0,) * len(case.workflows)
     for number, (workflow, plan, at) in enumerate(zip(case.workflows, case.plans, starts, strict=True)):
-        world.submit(f"r{number}", workflow, plan, at, habits=case.habits[number] if case.habits else None)
+        tenant, priority = case.tenants[number] if case.tenants else ("", 0)
+        habits = case.habits[number] if case.habits else None
+        world.submit(f"r{number}", workflow, plan, at, habits=habits, tenant=tenant, priority=priority)
     for at, run, wish in case.interrupts:
         world.tell_at(max(at, starts[run]), lambda now, kind=INTERRUPTS[wish], name=f"r{run}": kind(at=now, run=name))
     return world
@@ -412,11 +422,12 @@ def watch_invariants(machine: Machine, events: Any, commands: Any) -> None:
 def check(case: Case) -> SimWorld:
     """Runs it under all checkers. Raises Violation."""
     world = world_of(case)
-    departures = DepartureWatch(world)
+    departures, tenants = DepartureWatch(world), TenantWatch()
 
     def watch(machine: Machine, events: Any, commands: Any) -> None:
         watch_invariants(machine, events, commands)
         departures(machine, events, commands)
+        tenants(machine, events, commands)
 
     machine = simulate(world, watch)
     allowed = {cmd.RunOutcome.SUCCEEDED}

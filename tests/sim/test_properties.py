@@ -31,6 +31,8 @@ SHORT = {
     "host_departures": 200,
     "two_copies": 200,
     "held": 200,
+    "tenants": 200,
+    "tenant_hosts": 150,
     "unequal": 150,
     "hosts": 150,
     "host_faults": 200,

@@ -30,6 +30,12 @@ endpoint = "http://minio:9000"
 allow_http = true
 
 [tenants.bob]
+
+[tenants.carol]
+weight = 2.5
+quota_cores = 8
+quota_runs = 3
+quota_bytes = "500 GB"
 """
 
 
@@ -48,7 +54,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (lab.kind, lab.url, lab.credentials) == (OriginKind.SFTP, "sftp://me@lab:2222/data", "key:/etc/stager/alice")
     assert dict(lab.options) == {"known_hosts": "/etc/stager/known_hosts", "connections_max": "4"}
     assert dict(bucket.options) == {"endpoint": "http://minio:9000", "allow_http": "true"}
-    assert tenants.get("bob") == Tenant("bob") and tenants.get("carol") is None
+    assert tenants.get("bob") == Tenant("bob") and tenants.get("dave") is None
+    assert tenants.get("carol") == Tenant("carol", weight=2.5, quota_cores=8, quota_runs=3, quota_bytes=500 * 10**9)
 
 
 def test_without_a_file_there_are_no_tenants(tmp_path: Path) -> None:
@@ -72,6 +79,12 @@ WRONG = {
     "[[tenants.alice.origins]]\nurl = 's3://b/p'\nendpoint = 'http://minio'\n": "endpoint is http",
     "[[tenants.alice.origins]]\nurl = 'sftp://lab/data'\nendpoint = 'https://x'\n": "endpoint is not a key here",
     "[[tenants.alice.origins]]\nurl = 'sftp://lab/data'\nconnections_max = 0\n": "connections_max",
+    "[tenants.alice]\nweight = 0\n": r"tenants\.alice\.weight should be a number from 0\.001 to 1000",
+    "[tenants.alice]\nweight = true\n": r"tenants\.alice\.weight should be",
+    "[tenants.alice]\nquota_cores = 0\n": r"quota_cores should be a whole number above 0",
+    "[tenants.alice]\nquota_runs = '3'\n": r"quota_runs should be a whole number",
+    "[tenants.alice]\nquota_bytes = 'much'\n": r"quota_bytes 'much' is not a size",
+    "[tenants.alice]\nquota_bytes = '0 GB'\n": r"quota_bytes should be a size above 0",
     "[tenants.alice\n": "not valid TOML",
 }
 

@@ -56,7 +56,7 @@ class Intake:
         if made is None:
             wanted = await self.limiter.run(caller.tenant, read, body, caller.tenant)
             await ready(self.lifetime)
-            known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key, wanted.part_of)
+            known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key, wanted.part_of, wanted.priority)
             run = await self.commands.submit(known, sender)
             await asyncio.to_thread(SentDirectories(self.contents.of(caller.tenant)).note_of, run, known.workflow)
             answer = rest.Submitted(run=run, workflow=known.workflow.name, jobs=len(known.workflow.jobs), notes=list(known.workflow.notes))
