@@ -11,6 +11,7 @@ import logging
 import socket
 import ssl
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,31 @@ def require(certificate: Any, wanted: str) -> None:
         raise NotTrusted(f"its certificate is of the cluster {cluster}, and not of {wanted_cluster}")
     kind, _, name = role.partition("/")
     raise NotTrusted(f"its certificate is that of the node {name}" if kind == "node" else f"its certificate is that of {role}")
+
+
+def require_one_of(certificate: Any, cluster: str, roles: Sequence[str]) -> None:
+    """Raises NotTrusted for a certificate with none of these roles; one that ends with `/` is that of anybody of the kind."""
+    for role in roles:
+        wanted = f"{SCHEME}{cluster}/{role}"
+        found = uris(certificate)
+        if found == [wanted] or (role.endswith("/") and len(found) == 1 and found[0].startswith(wanted) and found[0] != wanted):
+            return
+    require(certificate, f"{SCHEME}{cluster}/{roles[0]}")
+
+
+def role_in(directory: Path) -> tuple[str, str]:
+    """(cluster, role) of the certificate there. Raises NotTrusted for one that is no good."""
+    what = "pool"
+    try:
+        context, server = (side(directory, protocol) for protocol in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER))
+    except (OSError, ValueError) as problem:
+        why = getattr(problem, "reason", None) or problem
+        raise NotTrusted(f"the {what}'s certificate in {directory} cannot be used: {why}") from problem
+    found = uris(handshake(directory, what, context, server).getpeercert())
+    if len(found) != 1 or not found[0].startswith(SCHEME):
+        raise NotTrusted(f"the certificate in {directory} names no role; make it by `stager cluster certify`")
+    cluster, _, role = found[0].removeprefix(SCHEME).partition("/")
+    return cluster, role
 
 
 def uris(certificate: Any) -> list[str]:

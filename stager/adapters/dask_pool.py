@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY
+from stager.adapters.dask_member import security_of
 from stager.adapters.host_words import RESOURCE, Call, HostFacts, plain
 from stager.model.errors import Refused, Transient
 from stager.ports import Put
@@ -236,21 +236,3 @@ def need_distributed() -> None:
     except ImportError as problem:
         text = "pools of hosts need Dask, which is not installed; run `pip install 'stager[cluster]'`"
         raise Refused(text, code="not_installed", subject="distributed") from problem
-
-
-def security_of(tls: Path) -> Any:
-    """Nothing is said in plain text, and nobody without a certificate of this cluster is listened to."""
-    from distributed.security import Security
-
-    make: Any = Security
-    cert, key = str(tls / CERTIFICATE), str(tls / KEY)
-    return make(
-        require_encryption=True,
-        tls_ca_file=str(tls / CA),
-        tls_client_cert=cert,
-        tls_client_key=key,
-        tls_scheduler_cert=cert,
-        tls_scheduler_key=key,
-        tls_worker_cert=cert,
-        tls_worker_key=key,
-    )

@@ -41,6 +41,9 @@ END_DEADLINE_S = 10.0
 DASK_ENVIRONMENT = {
     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1000000",
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    # Their pages would tell every user of this machine what runs, and what was logged.
+    "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]",
+    "DASK_DISTRIBUTED__WORKER__HTTP__ROUTES": "[]",
 }
 
 
@@ -77,7 +80,7 @@ class HostSettings:
         )
 
     def command(self) -> list[str]:
-        words = [sys.executable, "-m", "dask", "worker", self.address, "--name", self.host]
+        words = [*dask_words(self.tls), "worker", self.address, "--name", self.host]
         words += ["--nthreads", str(self.cores + MORE_THREADS), "--resources", f"{RESOURCE}{self.host}={self.cores}"]
         words += ["--no-nanny", "--no-dashboard", "--memory-limit", "0", "--local-directory", str(self.scratch / "dask")]
         own = "127.0.0.1" if is_loopback(self.address) else own_address(*host_and_port(self.address))
@@ -167,10 +170,15 @@ def serve_pool(host: str, port: int, tls: Path | None, environ: Mapping[str, str
             code="not_loopback",
             subject=host,
         )
-    words = [sys.executable, "-m", "dask", "scheduler", "--host", f"{protocol}://{host}", "--port", str(port)]
+    words = [*dask_words(tls), "scheduler", "--host", f"{protocol}://{host}", "--port", str(port)]
     # Without a dashboard it listens there all the same.
     words += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", *tls_words(tls)]
     os.execve(sys.executable, words, {**environ, **DASK_ENVIRONMENT})
+
+
+def dask_words(tls: Path | None) -> list[str]:
+    """Dask's command line, which under TLS knows the members of the pool by their certificates."""
+    return [sys.executable, "-m", "dask"] if tls is None else [sys.executable, "-m", "stager.adapters.dask_member", str(tls)]
 
 
 def tls_words(tls: Path | None) -> list[str]:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from stager.adapters.authority import SCHEDULER, Authority
-from stager.adapters.dask_pool import security_of
+from stager.adapters.dask_member import files_of, security_of
 from tests.e2e.hosts_rig import Hosts
 from tests.e2e.nodes_rig import made, one_job
+from tests.testbed.pool import Pool
+from tests.testbed.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +27,7 @@ async def reached(address: str, security: Any) -> str:
         async with make(address, asynchronous=True, security=security, timeout=3, set_as_default=False):
             return ""
     except OSError as problem:
-        return str(problem)
+        return str(problem) or repr(problem)
 
 
 def test_jobs_run_and_whoever_has_no_certificate_of_the_cluster_is_not_let_in(short_dir: Path) -> None:
@@ -49,3 +51,46 @@ def test_jobs_run_and_whoever_has_no_certificate_of_the_cluster_is_not_let_in(sh
         assert asyncio.run(reached(hosts.pool.address.replace("tls:", "tcp:"), None))
     finally:
         hosts.end()
+
+
+def test_a_pool_lets_in_its_own_members_and_the_scheduler_and_no_other_host_of_the_cluster(short_dir: Path) -> None:
+    """Whoever is let in runs programs as the pool's user. A member talks to no other pool either: what that says would be unpickled."""
+    authority, dirs = Authority(short_dir / "cluster"), {}
+    authority.make("c1")
+    for number, role in enumerate(("pool/alice", "pool/bob", "pool/alice2", "node/n1", SCHEDULER)):
+        dirs[role] = short_dir / f"tls{number}"
+        authority.issue(role, dirs[role])
+    pools = {name: Pool(short_dir / name, tls=dirs[f"pool/{name}"]) for name in ("alice", "bob")}
+    try:
+        for pool in pools.values():
+            pool.start()
+        wait_until(lambda: asyncio.run(reached(pools["alice"].address, security_of(dirs["pool/alice"]))) == "", "alice's pool")
+        assert asyncio.run(reached(pools["alice"].address, security_of(dirs[SCHEDULER]))) == ""
+        for role in ("pool/bob", "pool/alice2", "node/n1"):
+            # As one who does not care whom it talks to.
+            assert asyncio.run(reached(pools["alice"].address, as_any(dirs[role]))), role
+        wait_until(lambda: asyncio.run(reached(pools["bob"].address, as_any(dirs["pool/bob"]))) == "", "bob's pool")
+        assert asyncio.run(reached(pools["bob"].address, security_of(dirs["pool/alice"]))), "alice's host was made to listen to bob"
+        intruder = pools["alice"].intruding("evil", pools["bob"].tls)
+        assert wait_until(lambda: "no member of this pool" in pools["alice"].log_text(), "the refusal of bob's worker")
+        assert not intruder.server.gone(), "it tries again all the time"
+        assert "evil" not in str(asyncio.run(workers_of(pools["alice"].address, security_of(dirs["pool/alice"]))))
+    finally:
+        for pool in pools.values():
+            pool.end()
+
+
+def as_any(tls: Path) -> Any:
+    """A member that compares nothing but authorities, as Dask does by itself."""
+    from distributed.security import Security
+
+    make: Any = Security
+    return make(require_encryption=True, **files_of(tls))
+
+
+async def workers_of(address: str, security: Any) -> Any:
+    from distributed import Client
+
+    make: Any = Client
+    async with make(address, asynchronous=True, security=security, timeout=5, set_as_default=False) as client:
+        return (await client.scheduler.identity(n_workers=-1))["workers"]

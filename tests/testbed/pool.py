@@ -90,6 +90,13 @@ class Pool:
         host.server.start()
         return host
 
+    def intruding(self, name: str, tls: Path | None) -> Host:
+        """A worker that comes with another certificate than this pool's."""
+        words = ["worker", self.address, "--name", name, "--cores", "1", "--scratch", str(self.place / name), "--node", "n1"]
+        host = self.hosts[name] = Host(name, self.place / name, self._server([*words, "--tls-dir", str(tls)], f"{name}.log", {}))
+        host.server.start()
+        return host
+
     def _server(self, words: Sequence[str], log: str, env: Mapping[str, str], where: Where | None = None) -> Server:
         self.place.mkdir(exist_ok=True)
         argv = [sys.executable, "-m", "stager.cli", *words]
