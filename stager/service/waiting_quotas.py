@@ -14,6 +14,9 @@ from stager.scheduler.shares import held_bytes, over_bytes, over_cores
 from stager.scheduler.state import RunEntry, State
 from stager.scheduler.states import JobState
 
+# The codes of what is waited for.
+QUOTAS = ("quota_cores", "quota_bytes")
+
 
 def quotas_waited_for(state: State, run: RunEntry) -> Iterator[wire.WaitingView]:
     tenant = state.tenants.get(run.tenant)

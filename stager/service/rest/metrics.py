@@ -23,6 +23,7 @@ from stager.service.node_view import NodeWatch
 from stager.service.rates import Totals
 from stager.service.rest.limits import Waits
 from stager.service.views import run_sums
+from stager.service.waiting_quotas import QUOTAS, quotas_waited_for
 
 SECONDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 
@@ -40,19 +41,20 @@ class Figures:
         self.media_type = CONTENT_TYPE_LATEST
 
     async def text(self) -> bytes:
-        states, sums = await self.inquiry.ask(self._read)
-        now = Now([*self._runs(states, sums), *node_figures(await self.node_view.nodes())])
+        states, sums, waiting = await self.inquiry.ask(self._read)
+        now = Now([*self._runs(states, sums), quota_figures(waiting), *node_figures(await self.node_view.nodes())])
         at_once = CollectorRegistry()
         at_once.register(now)
         return generate_latest(self.registry) + generate_latest(at_once)
 
-    def _read(self) -> tuple[dict[str, int], list[tuple[dict[str, int], wire.LedgerTotals]]]:
+    def _read(self) -> tuple[dict[str, int], list[tuple[dict[str, int], wire.LedgerTotals]], Counts[str]]:
         """On the driving thread. The sums of a run are worked out at most so often, whoever asks for them."""
         state = self.runs.state
         states = self.records.ended() | {"active": len(state.active)}
         active = [state.runs[run] for run in state.active]
         sums = [self.totals.of(run.id, partial(run_sums, state, run)) for run in active]
-        return states, [(each.jobs, each.ledger) for each in sums]
+        waiting = {(run.tenant, view.code) for run in active for view in quotas_waited_for(state, run)}
+        return states, [(each.jobs, each.ledger) for each in sums], Counts(code for _, code in waiting)
 
     def _runs(self, states: dict[str, int], sums: list[tuple[dict[str, int], wire.LedgerTotals]]) -> Iterable[Metric]:
         runs = GaugeMetricFamily("stager_runs", "Runs by state.", labels=["state"])
@@ -81,6 +83,13 @@ class Now:
 
     def collect(self) -> Iterable[Metric]:
         return self.families
+
+
+def quota_figures(waiting: Counts[str]) -> Metric:
+    family = GaugeMetricFamily("stager_tenants_waiting", "Tenants with jobs that wait for a quota of theirs.", labels=["quota"])
+    for code in QUOTAS:
+        family.add_metric([code.removeprefix("quota_")], waiting[code])
+    return family
 
 
 def node_figures(nodes: list[wire.NodeView]) -> Iterable[Metric]:
