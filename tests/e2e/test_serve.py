@@ -498,24 +498,3 @@ def test_large_texts_of_a_tenant_that_may_only_read_keep_nobody_else_waiting(bed
             assert answer.status_code == 200, answer.text
         statuses = {each.result().status_code for each in asked}
     assert statuses <= {422, 503} and 422 in statuses
-
-
-def test_a_tenant_waits_within_its_quotas_and_is_told_which_and_a_submit_over_them_is_refused(bed: Bed) -> None:
-    alice, good, gate = bed.client("alice"), TENANTS.format(data=bed.data), bed.data / "alice" / "gate"
-    hold = f"until test -e {gate}; do sleep 0.05; done"
-    workflow = f"stager: 1\nname: held\njobs:\n  one: {{run: '{hold}'}}\n  two: {{run: '{hold}'}}\n"
-    try:
-        bed.service.write_tenants(good.replace("native_jobs = true", "native_jobs = true\nquota_runs = 1\nquota_cores = 1"))
-        run = alice.post("/runs", json={"workflow": workflow}).raise_for_status().json()["run"]
-        refused = problem(alice.post("/runs", json={"workflow": workflow}), 409, "quota_runs")
-        assert refused["detail"].startswith(f"the tenant alice may have 1 active at a time, and 1 run is active ({run});")
-        wait_until(lambda: [view["code"] for view in alice.get(f"/runs/{run}").json()["waiting"]] == ["quota_cores"], "what it waits for")
-        figures = call("GET", f"{bed.service.url}/metrics", headers={"Authorization": f"Bearer {bed.tokens['admin']}"})
-        assert 'stager_tenants_waiting{quota="cores"} 1.0' in figures.text
-        assert alice.get(f"/runs/{run}").json()["jobs"]["running"] == 1
-        bed.service.write_tenants(good)
-        wait_until(lambda: alice.get(f"/runs/{run}").json()["jobs"].get("running") == 2, "the quota to be gone")
-    finally:
-        gate.touch()
-        bed.service.write_tenants(good)
-    assert alice.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["finished"]
