@@ -15,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import dask.dataframe
 import fsspec
 import obstore
 import pandas
@@ -235,6 +234,9 @@ def test_pandas_writes_and_reads(said: dict[str, str]) -> None:
 
 
 def test_dask_writes_and_reads_in_parts(said: dict[str, str], alice: StagerFileSystem) -> None:
+    # 2 s that every worker of pytest would spend, as each of them collects all tests.
+    import dask.dataframe
+
     frame = pandas.DataFrame({"n": range(10_000), "half": [number / 2 for number in range(10_000)]})
     parts = dask.dataframe.from_pandas(frame, npartitions=4)
     parts.to_parquet("stager://dask/parquet", storage_options=said, write_index=False)

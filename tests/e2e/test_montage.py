@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,55 +9,37 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from stager.readers.native import read
 from stager.scheduler import commands as cmd
 from stager.service.state_dir import StateDir
+from tests.e2e.montage_rig import JOB_PATH, SMALL_TILE_PIXELS, Mosaic, contents, demo_modules, mosaic_of
 from tests.e2e.nodes_rig import batches_of, given_in, on_loopback, wan_bytes_of
 from tests.testbed.ionode import IoNode
-from tests.testbed.places import PROJECT
-from tests.testbed.serial_run import run_serially
 from tests.testbed.stager import Stager
-
-DEMO = PROJECT / "workflows" / "montage"
-# Jobs find this Python, which has MontagePy, before any other.
-JOB_PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 # One worker makes the tiles and runs the plain way once for all these tests.
 pytestmark = [pytest.mark.xdist_group("montage"), pytest.mark.timeout(600)]
-ORIGIN_LINE = "survey: file:../../demo-out/survey"
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[SimpleNamespace]:
-    """The demo's modules; they stand outside the package, and import each other by their plain names."""
-    sys.path.insert(0, str(DEMO))
-    import fits
-    import make_tiles
-
-    yield SimpleNamespace(fits=fits, make_tiles=make_tiles)
-    sys.path.remove(str(DEMO))
+def demo() -> SimpleNamespace:
+    return demo_modules()
 
 
 @pytest.fixture(scope="module")
-def workflow_file(demo: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's workflow with its origin in a directory of ours."""
-    place = tmp_path_factory.mktemp("montage")
-    survey = demo.make_tiles.Survey()
-    demo.make_tiles.write_tiles(place / "survey" / "tiles", survey)
-    demo.make_tiles.write_region(place / "survey" / "region.hdr", survey)
-    text = (DEMO / "workflow.yml").read_text()
-    assert ORIGIN_LINE in text
-    text = text.replace(ORIGIN_LINE, f"survey: file:{place}/survey").replace(": here:", ": code:")
-    (place / "workflow.yml").write_text(text.replace("origins:\n", f"origins:\n  code: file:{DEMO}\n"))
-    return place / "workflow.yml"
+def whole(demo: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Mosaic:
+    """As `make demo` makes it."""
+    return mosaic_of(tmp_path_factory.getbasetemp(), demo.make_tiles.Survey().tile_pixels)
 
 
 @pytest.fixture(scope="module")
-def finals(workflow_file: Path) -> Path:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Mosaic:
+    return mosaic_of(tmp_path_factory.getbasetemp(), SMALL_TILE_PIXELS)
+
+
+@pytest.fixture(scope="module")
+def finals(whole: Mosaic) -> Path:
     """What the workflow makes when it is run the plainest way."""
-    place = workflow_file.parent
-    run_serially(read(workflow_file), place / "run", {"PATH": JOB_PATH}, to=place / "finals")
-    return place / "finals"
+    return whole.finals
 
 
 def flattened(residual: np.ndarray, sky: np.ndarray) -> np.ndarray:
@@ -156,31 +135,34 @@ def stager(short_dir: Path) -> Iterator[Stager]:
     program.end()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("share_of_smallest", [1.1, 20.0], ids=["hardly any space", "space enough"])
-def test_stager_makes_the_same_bytes(stager: Stager, workflow_file: Path, finals: Path, share_of_smallest: float) -> None:
-    mosaic = workflow_file.parent / "survey" / "mosaic"
-    shutil.rmtree(mosaic, ignore_errors=True)
-    smallest = stager.json("plan", workflow_file)["smallest_capacity_bytes"]
-    done = stager.run("submit", workflow_file, "--capacity", str(int(smallest * share_of_smallest)), deadline_s=500)
+def same_bytes(stager: Stager, mosaic: Mosaic, *options: str) -> None:
+    written = mosaic.without_mosaic()
+    done = stager.run("submit", mosaic.workflow, *options, deadline_s=500)
     assert "76 of 76 done, 0 failed, 76 attempts" in done.stdout
     assert "4 of 4 finals" in done.stdout
-    assert {path.name: path.read_bytes() for path in mosaic.iterdir()} == {path.name: path.read_bytes() for path in finals.iterdir()}
+    assert contents(written) == contents(mosaic.finals)
 
 
 @pytest.mark.slow
-def test_stager_makes_the_same_bytes_on_two_nodes(stager: Stager, ionode: Callable[..., IoNode], workflow_file: Path, finals: Path) -> None:
+def test_stager_makes_the_same_bytes_with_hardly_any_space(stager: Stager, whole: Mosaic) -> None:
+    smallest = stager.json("plan", whole.workflow)["smallest_capacity_bytes"]
+    same_bytes(stager, whole, "--capacity", str(int(smallest * 1.1)))
+
+
+@pytest.mark.slow
+def test_stager_makes_the_same_bytes_with_space_enough(stager: Stager, small: Mosaic) -> None:
+    smallest = stager.json("plan", small.workflow)["smallest_capacity_bytes"]
+    same_bytes(stager, small, "--capacity", str(smallest * 20))
+
+
+@pytest.mark.slow
+def test_stager_makes_the_same_bytes_on_two_nodes(stager: Stager, ionode: Callable[..., IoNode], small: Mosaic) -> None:
     """What jobs beside both read crosses the wide-area network once, and goes from node to node."""
-    mosaic = workflow_file.parent / "survey" / "mosaic"
-    shutil.rmtree(mosaic, ignore_errors=True)
     node = ionode(node_id="node1", options=on_loopback())
     stager.env = {**stager.env, "STAGER_CORES": "4", "STAGER_NODES": f"node1={node.address}@{node.token_file}"}
-    plan = stager.json("plan", workflow_file)
+    plan = stager.json("plan", small.workflow)
     assert {job["node"] for job in plan["jobs"]} == {"node0", "node1"}
-    done = stager.run("submit", workflow_file, deadline_s=500)
-    assert "76 of 76 done, 0 failed, 76 attempts" in done.stdout
-    assert "4 of 4 finals" in done.stdout
-    assert {path.name: path.read_bytes() for path in mosaic.iterdir()} == {path.name: path.read_bytes() for path in finals.iterdir()}
+    same_bytes(stager, small)
     batches = batches_of(StateDir(stager.state_dir))
     assert {command.node for command in given_in(batches, cmd.StartAttempt)} == {"node0", "node1"}
     assert given_in(batches, cmd.CopyReplica), "nothing went from node to node"

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from stager.readers.native import read
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from tests.e2e.apart_rig import Apart
+from tests.e2e.montage_rig import DEMO, JOB_PATH, SMALL_TILE_PIXELS, contents, mosaic_of, workflow_text
 from tests.e2e.nodes_rig import batches_of, given_in, wan_bytes_of
-from tests.e2e.test_montage import DEMO, JOB_PATH, ORIGIN_LINE, demo
 from tests.testbed.network import Network
-from tests.testbed.serial_run import run_serially
 
-__all__ = ["demo"]
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("montage"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def survey(demo: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
+def survey(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
     """The directory of the tiles, and the finals that the plainest way makes of them."""
-    place = tmp_path_factory.mktemp("apart")
-    made = demo.make_tiles.Survey()
-    demo.make_tiles.write_tiles(place / "survey" / "tiles", made)
-    demo.make_tiles.write_region(place / "survey" / "region.hdr", made)
-    text = (DEMO / "workflow.yml").read_text()
-    assert ORIGIN_LINE in text
-    text = text.replace(ORIGIN_LINE, f"survey: file:{place}/survey").replace(": here:", ": code:")
-    (place / "workflow.yml").write_text(text.replace("origins:\n", f"origins:\n  code: file:{DEMO}\n"))
-    run_serially(read(place / "workflow.yml"), place / "run", {"PATH": JOB_PATH}, to=place / "finals")
-    return place / "survey", {path.name: path.read_bytes() for path in (place / "finals").iterdir()}
+    mosaic = mosaic_of(tmp_path_factory.getbasetemp(), SMALL_TILE_PIXELS)
+    return mosaic.survey, contents(mosaic.finals)
 
 
 @pytest.fixture
@@ -52,9 +40,8 @@ def brought(apart: Apart, survey: Path) -> Path:
         apart.put(f"survey/{path.relative_to(survey)}", path.read_bytes())
     for name in ("montage_job.py", "steps.py"):
         apart.put(f"code/{name}", (DEMO / name).read_bytes())
-    text = (DEMO / "workflow.yml").read_text().replace(ORIGIN_LINE, f"survey: {apart.origin('/survey')}").replace(": here:", ": code:")
     workflow = apart.place / "workflow.yml"
-    workflow.write_text(text.replace("origins:\n", f"origins:\n  code: {apart.origin('/code')}\n"))
+    workflow.write_text(workflow_text(apart.origin("/survey"), apart.origin("/code")))
     return workflow
 
 
