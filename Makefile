@@ -48,16 +48,8 @@ unit: setup-unit ## quick tests of the control plane
 unit-alone: setup ## unit tests in a clone with nothing beside it, of what is committed
 	@WORKERS=$(WORKERS) scripts/unit_alone.sh
 
-# Both suites run even if the first fails, so that one log shows all failures. pytest's closing
-# lines come last.
-test: setup ## every test
-	@status=0; \
-	$(PYTHON) scripts/cargo_tests.py || { status=1; echo "FAILED: tests of cargo"; }; cargo_s=$$SECONDS; \
-	cargo build --release --locked -p stager-fuzz || { status=1; echo "FAILED: the fuzz targets do not build"; }; fuzz_s=$$SECONDS; \
-	echo "make test: tests of cargo $$cargo_s s, building the fuzz targets $$((fuzz_s - cargo_s)) s; pytest follows"; \
-	$(PYTHON) -m pytest -n $(TEST_WORKERS) --dist loadgroup --durations=20 --durations-min=5 tests || status=1; \
-	[ $$status = 0 ] || echo "make test: something failed, see above"; \
-	exit $$status
+test: ## every test
+	@TEST_WORKERS=$(TEST_WORKERS) scripts/test.sh
 
 test-compose: setup ## the cluster of compose/ on a Docker engine, with Montage on it (12 min)
 	@scripts/setup.sh engine

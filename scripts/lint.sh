@@ -36,7 +36,7 @@ if [ "${1:-all}" = all ]; then
     check mypy "$bin/mypy"
     check docs scripts/docs.sh build
     check 'cargo deny' "$HOME/.cache/stager/bin/cargo-deny" --offline --log-level error check --hide-inclusion-graph --deny unmatched-skip licenses bans sources
-    check clippy cargo clippy --release --locked --workspace --all-targets --quiet -- -D warnings
+    check clippy cargo clippy --profile "$(scripts/cargo_profile.sh)" --locked --workspace --all-targets --quiet -- -D warnings
 fi
 if [ ${#failed[@]} -gt 0 ]; then
     echo "lint: failed: ${failed[*]}; \`ruff format .\` and \`cargo fmt --all\` mend what is only format"

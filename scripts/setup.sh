@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Prepares a machine: `setup.sh run` for what a user needs, `setup.sh demo` for the same with an I/O
 # node that is built quickly where there is none, `setup.sh unit` for what the unit tests need
-# besides, `setup.sh test` for what all tests need, `setup.sh lint` for the checks before them, `setup.sh bench` for peers of the benchmarks, `setup.sh povray` for what the
-# workflow povray needs, `setup.sh recorded` for the recorded workflows of the tests alone, `setup.sh engine` for a Docker engine,
-# `setup.sh made` for the made set of the benchmarks alone. One rule: each step looks first whether
+# besides, `setup.sh test` for what all tests need, `setup.sh lint` for the checks before them,
+# `setup.sh bench` for peers of the benchmarks, `setup.sh povray` for what the workflow povray needs,
+# `setup.sh recorded` for the recorded workflows of the tests alone, `setup.sh engine` for a Docker
+# engine, `setup.sh made` for the made set of the benchmarks alone. One rule: each step looks first whether
 # its work is done, so that a second call costs a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -139,18 +140,37 @@ install_package() {
 # Not by pip, which would hide what the compiler says. Beside everything else that is brought
 # meanwhile.
 start_building() {
-    local how=(--release)
-    built="$CARGO_TARGET_DIR/release/stager-ionode"
-    if [ "$level" = demo ] && [ ! -x "$built" ]; then
-        # Whoever only looks waits for nothing that makes it fast.
-        how=(--profile quick --no-default-features)
-        built="$CARGO_TARGET_DIR/quick/stager-ionode"
-    fi
+    local profile=release how=()
+    # Whoever only looks waits for nothing that makes it fast.
+    case "$level" in
+        demo) profile="$(scripts/cargo_profile.sh)" ;;
+    esac
+    how=(--profile "$profile" --locked --quiet)
+    [ "$profile" = release ] || how+=(--no-default-features)
+    built="$CARGO_TARGET_DIR/$profile/stager-ionode"
     [ -x "$built" ] || say "building the I/O node; this takes minutes the first time"
-    cargo build "${how[@]}" --locked --quiet -p stager-node --bin stager-ionode &
+    build_node &
     building=$!
     # A set-up that is interrupted leaves nothing running in the background.
     trap 'kill "$building" 2>/dev/null || true' EXIT
+}
+
+build_node() {
+    local cargo
+    trap 'kill "$cargo" 2>/dev/null; exit 143' TERM
+    cargo build "${how[@]}" -p stager-node --bin stager-ionode &
+    cargo=$!
+    wait "$cargo" || exit
+    [ "$level" = test ] || return 0
+    # What cargo tests, while other things are brought anyway. What cannot be built is told where it
+    # is run: scripts/cargo_tests.py.
+    local step
+    for step in "test --workspace --no-run" "build -p stager-fuzz"; do
+        # shellcheck disable=SC2086
+        cargo $step "${how[@]}" >/dev/null 2>&1 &
+        cargo=$!
+        wait "$cargo" || break
+    done
 }
 
 finish_building() {
@@ -182,14 +202,14 @@ need_s3_server() {
 }
 
 # Clients that the tests of the S3 endpoint call. Apart from our own environment: they pin another
-# botocore than ours.
+# botocore than ours. Not compiled: of 550 MB they import little.
 need_s3_clients() {
     local place="$cache/s3clients" wanted="awscli>=1.44 s3fs>=2026.1 pandas>=3 pyarrow>=22 s3cmd>=2.4"
     [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && return 0
     say "installing the S3 clients of the tests (aws, s3cmd, s3fs, pandas, pyarrow: 550 MB)"
     "$venv/bin/python" -m venv "$place"
     # shellcheck disable=SC2086
-    if "$place/bin/python" -m pip install -q --disable-pip-version-check $wanted; then
+    if "$place/bin/python" -m pip install -q --disable-pip-version-check --no-compile $wanted; then
         echo "$wanted" >"$place/.installed"
     else
         say "they could not be installed; the tests that need them say so when they skip"
@@ -248,7 +268,7 @@ need_made_workflows() {
 run_recipes() (
     work="$(mktemp -d)"
     trap 'rm -rf "$work"' EXIT
-    "$(find_python)" -m venv "$work/venv" && "$work/venv/bin/python" -m pip install -q --disable-pip-version-check "$1" || exit 1
+    "$(find_python)" -m venv "$work/venv" && "$work/venv/bin/python" -m pip install -q --disable-pip-version-check --no-compile "$1" || exit 1
     "$work/venv/bin/python" "scripts/$2" "$work/made" || exit 1
     # What other clones read just now is replaced file by file, never missing.
     mkdir -p "$3"
@@ -346,7 +366,7 @@ if [ "$level" = run ] || [ "$level" = demo ] || [ "$level" = povray ]; then extr
 timed "stager[$extras] and what it depends on" install_package "$extras"
 [ "$level" != test ] || bring_test_tools
 # What it still takes beside what was brought meanwhile.
-timed 'waiting for the I/O node to be built' finish_building
+timed 'waiting for what cargo builds' finish_building
 refresh_ionode
 [[ "$built" != */quick/* ]] || say "this I/O node was built quickly, for a first look; \`make setup-run\` builds the fast one"
 if [ "$level" = lint ]; then

@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.util
+import itertools
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,17 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_BEGINS_AT, 20, 20)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Seconds by the directories of tests, added up over all workers, where there are minutes of them."""
+    spent: Counter[str] = Counter()
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            spent["/".join(report.nodeid.partition("::")[0].split("/")[:2])] += report.duration
+    if spent.total() > 60 and len(spent) > 1:
+        told = ", ".join(f"{place} {seconds:.0f} s" for place, seconds in spent.most_common())
+        terminalreporter.write_line(f"time of all workers together: {told}")
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ def test_the_rendering_says_what_it_lacks_before_anything_is_built(tmp_path: Pat
     assert "apt-get install povray povray-examples" in said and "gcc" not in said
 
 
-def building(place: Path, cargo: str) -> subprocess.Popen[str]:
+def building(place: Path, cargo: str, level: str = "run") -> subprocess.Popen[str]:
     """Where all is there but what cargo builds."""
     tools = place / "bin"
     tools.mkdir()
@@ -70,7 +70,7 @@ def building(place: Path, cargo: str) -> subprocess.Popen[str]:
     python.write_text("#!/bin/sh\nexit 0\n")
     python.chmod(0o755)
     env = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(place), "VENV": str(place / "venv"), "TMPDIR": str(place)}
-    command = ["bash", str(PROJECT / "scripts" / "setup.sh"), "run"]
+    command = ["bash", str(PROJECT / "scripts" / "setup.sh"), level]
     return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -85,6 +85,23 @@ def test_what_is_built_stands_beside_the_program(tmp_path: Path) -> None:
     said = running.communicate(timeout=60)[1]
     assert running.returncode == 0, said
     assert (tmp_path / "venv" / "bin" / "stager-ionode").read_text() == "built\n"
+
+
+@pytest.mark.parametrize(
+    ("level", "there", "profile"),
+    [("run", (), "release"), ("run", ("quick",), "release"), ("demo", (), "quick"), ("demo", ("release",), "release")],
+)
+def test_a_new_machine_builds_quickly_what_first_looks_run(tmp_path: Path, level: str, there: tuple[str, ...], profile: str) -> None:
+    target = tmp_path / ".cache" / "stager" / "target"
+    for name in there:
+        (target / name).mkdir(parents=True)
+        (target / name / "stager-ionode").touch(0o755)
+    cargo = 'while [ "$1" != --profile ]; do shift; done; mkdir -p $CARGO_TARGET_DIR/$2; echo "$*" >$CARGO_TARGET_DIR/$2/stager-ionode'
+    running = building(tmp_path, cargo, level)
+    said = running.communicate(timeout=60)[1]
+    assert running.returncode == 0, said
+    built = (tmp_path / "venv" / "bin" / "stager-ionode").read_text()
+    assert built.startswith(f"--profile {profile} ") and ("--no-default-features" in built) == (profile == "quick")
 
 
 def test_what_is_built_beside_the_rest_does_not_outlive_it(tmp_path: Path) -> None:

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Prints the profile of Cargo.toml that tests, checks and the demos are built in: `release` where a
+# release was built already, else `quick`.
+set -euo pipefail
+target="${CARGO_TARGET_DIR:-$HOME/.cache/stager/target}"
+if [ -x "$target/release/stager-ionode" ]; then echo release; else echo quick; fi

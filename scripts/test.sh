@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Every test. Those of cargo run beside pytest: they wait for disks, servers and clocks while its
+# first tests compute. One rule: both run to their end whatever fails, and pytest's closing lines
+# come after all that cargo says. Call it by `make test`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python="${VENV:-${VIRTUAL_ENV:-$PWD/.venv}}/bin/python"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+
+scripts/setup.sh test
+setup_s=$SECONDS
+
+# cargo_side: what it says is shown in one piece, when it is over.
+cargo_side() {
+    local status=0 profile how begun=$SECONDS
+    profile="$(scripts/cargo_profile.sh)"
+    how=(--profile "$profile" --locked)
+    [ "$profile" = release ] || how+=(--no-default-features)
+    "$python" scripts/cargo_tests.py || { status=1; echo "FAILED: tests of cargo"; }
+    cargo build "${how[@]}" -p stager-fuzz || { status=1; echo "FAILED: the fuzz targets do not build"; }
+    echo $((SECONDS - begun)) >"$work/cargo_s"
+    return $status
+}
+
+{
+    status=0
+    cargo_side >"$work/cargo" 2>&1 || status=1
+    echo
+    cat "$work/cargo"
+    exit $status
+} &
+cargo=$!
+trap 'kill "$cargo" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+status=0
+"$python" -m pytest -n "${TEST_WORKERS:-3}" --dist loadgroup --durations=20 --durations-min=5 tests || status=1
+pytest_s=$((SECONDS - setup_s))
+wait "$cargo" || status=1
+echo "make test: setting up $setup_s s; pytest $pytest_s s, and beside it the tests of cargo $(cat "$work/cargo_s") s; together $SECONDS s"
+[ $status = 0 ] || echo "make test: something failed, see above"
+exit $status
