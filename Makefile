@@ -76,7 +76,7 @@ replay-all: setup-run ## recorded workflows, or every WfCommons instance of a di
 	@scripts/replay_all.sh $(or $(INSTANCES),$(CACHE)/recorded) $(or $(BYTES_SCALE),0.01) $(or $(TIME_SCALE),0.01)
 
 kill-matrix: setup ## kill -9 of each process in each phase, again and again (ROUNDS=)
-	STAGER_KILL_ROUNDS=$(or $(ROUNDS),10) $(PYTHON) -m pytest -n $(WORKERS) tests/e2e/test_kill_matrix.py tests/e2e/test_kill_matrix_nodes.py
+	STAGER_KILL_ROUNDS=$(or $(ROUNDS),10) $(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup tests/e2e/test_kill_matrix.py tests/e2e/test_kill_matrix_nodes.py tests/e2e/test_kill_matrix_hosts.py
 
 fuzz: setup ## one parser with made-up bytes, with coverage (TARGET=frames|log|packs|wire|blocks|range|manifests SECONDS=)
 	@mkdir -p $(CACHE)/fuzz/$(or $(TARGET),frames)

@@ -34,10 +34,11 @@ ORIGIN = '{{url: "s3://bucket{prefix}", endpoint: "{endpoint}", addressing: path
 class Apart:
     """Host `a` has the node `a` and the worker `ha`, and so has `b`. The scheduler's files are this process's own."""
 
-    def __init__(self, net: Network, place: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, net: Network, place: Path, env: Mapping[str, str], rate_mbit_s: float | None = None) -> None:
+        """`rate_mbit_s`: of the lines of the origin and of each host that has a node."""
         self.net, self.place = net, place
-        self.here, self.lab = net.host("s"), net.host("lab")
-        self.sites: dict[str, Host] = {name: net.host(name, private=True) for name in ("a", "b")}
+        self.here, self.lab = net.host("s"), net.host("lab", rate_mbit_s=rate_mbit_s)
+        self.sites: dict[str, Host] = {name: net.host(name, private=True, rate_mbit_s=rate_mbit_s) for name in ("a", "b")}
         self.stager = Stager(place / "s", place / "home", where=self.here)
         self.stager.state_dir.mkdir(mode=0o700)
         self.state = StateDir(self.stager.state_dir)
@@ -48,7 +49,7 @@ class Apart:
         self.s3 = S3(place, where=self.lab)
         self.pool = Pool(place / "pool", tls=place / "pool-tls", where=self.here)
         self.nodes: dict[str, IoNode] = {}
-        self.env = dict(env)
+        self.env, self.epoch = dict(env), 0
 
     def start(self, cores: int = 2) -> None:
         self.s3.start()
@@ -67,6 +68,10 @@ class Apart:
         self.start_scheduler()
 
     def start_scheduler(self) -> None:
+        """Nodes obey the newest only, so what a test asks of them is asked in its name."""
+        self.epoch += 1
+        for node in self.nodes.values():
+            node.epoch = self.epoch
         argv = [sys.executable, "-m", "stager.service", "--state-dir", str(self.stager.state_dir), "--capacity", "200 MB", "--cores", "2"]
         with (self.stager.state_dir / "scheduler.log").open("ab") as log:
             self.scheduler = subprocess.Popen(
