@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from stager.adapters.executor_local import AttemptExecutor, Ending, LocalExecutor, Surroundings, outputs_of
 from stager.model.topology import HERE
@@ -20,6 +20,7 @@ from stager.worker import AttemptInput, AttemptSpec, Called, InputAccess, Place,
 from stager.worker.called import KILLED
 
 if TYPE_CHECKING:
+    from stager.adapters import executor_dask
     from stager.adapters.executor_dask import DaskExecutor
 
 log = logging.getLogger(__name__)
@@ -80,10 +81,12 @@ class Executors:
 
     def __init__(self, local: LocalExecutor, engine: EngineExecutor, surroundings: Surroundings, hosts: DaskExecutor | None = None) -> None:
         self.local, self.engine, self.hosts, self.surroundings = local, engine, hosts, surroundings
+        # Where attempts of a pool are outstanding that this scheduler does not have.
+        self.hostless: AttemptExecutor | None = None
 
     @property
     def all(self) -> list[AttemptExecutor]:
-        return [self.local, self.engine] + ([self.hosts] if self.hosts is not None else [])
+        return [each for each in (self.local, self.engine, self.hosts, self.hostless) if each is not None]
 
     def is_started(self, attempt: str) -> bool:
         return any(attempt in each.started for each in self.all)
@@ -96,7 +99,7 @@ class Executors:
         elif self.hosts is not None:
             self.hosts.start(command)
         else:
-            log.error("attempt %s is on host %s, and this scheduler has no pool; start it with --pool", command.attempt, command.host)
+            self._hostless().start(command)
 
     def grant(self, command: cmd.GrantSpace) -> None:
         self._of(command.attempt).grant(command)
@@ -131,6 +134,14 @@ class Executors:
 
     async def close(self) -> None:
         await asyncio.gather(*(each.close() for each in self.all))
+
+    def _hostless(self) -> AttemptExecutor:
+        if self.hostless is None:
+            # Most schedulers never had a pool, and start sooner without this.
+            from stager.adapters.executor_hostless import HostlessExecutor
+
+            self.hostless = HostlessExecutor(self.local.put, cast("executor_dask.Surroundings", self.surroundings))
+        return self.hostless
 
     def _of(self, attempt: str) -> AttemptExecutor:
         return next((each for each in self.all if attempt in each.started), self.local)

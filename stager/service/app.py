@@ -21,10 +21,11 @@ from stager.runtime.clock import SteadyClock
 from stager.runtime.node_link import NodeSource
 from stager.scheduler import events as ev
 from stager.service.driving import Driving
+from stager.service.giving_up import Patience, give_up
 from stager.service.host_book import BOOK
 from stager.service.hosts import HostWatch
 from stager.service.lifetime import Lifetime
-from stager.service.live_nodes import gone_from_here, has_stores, machine_limits, this_host, with_joined
+from stager.service.live_nodes import gone_from_here, gone_with_pool, has_stores, machine_limits, this_host, with_joined
 from stager.service.machine_side import MachineSide, machine_side
 from stager.service.measuring import Measuring
 from stager.service.node_side import NodeSide, node_side
@@ -105,22 +106,28 @@ def opened(
     hosts = (HostWatch(machine.runs, state_dir.hosts / BOOK).saw,) if settings.pool else ()
     heard = (Measuring(stores.profiles, past.machine).saw, run_service.saw, summaries.saw, *hosts)
     driving = Driving(past.past, node.world, stores.journal, heard, lifetime, machine.pulse)
-    services = composed(machine, node, state_dir, run_service, driving.keep_at_end, tasks, is_service=is_service)
-    put = machine.inbox.put
+    put, state = machine.inbox.put, past.machine.state
+    patience = Patience(settings.gone_after_s, clock(), node.view.is_silent, node.hears_hosts)
+    services = composed(machine, node, state_dir, run_service, driving.keep_at_end, tasks, patience, is_service=is_service)
     put(ev.SchedulerStarted(at=0.0, cause="start", epoch=past.epoch, version=__version__))
     put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=machine_limits(settings)))
     shares = ShareBook(tenancy, put, past.machine.state)
     if is_service or any(past.machine.state.tenants):
         shares.tell()
-    if settings.pool and HERE in past.machine.state.hosts:
+    if settings.pool and HERE in state.hosts:
         put(gone_from_here())
-    elif not settings.pool and (has_stores(settings) or past.machine.state.on_hosts):
+    elif not settings.pool and (has_stores(settings) or state.on_hosts):
         put(this_host(settings))
+    if not settings.pool:
+        for gone in gone_with_pool(state.hosts):
+            put(gone)
     node.world.open(node.links.values(), node.executors)
     if node.executors.hosts is not None:
         tasks.start("the hosts", node.executors.hosts.open(), node.world.fatal)
     if is_service:
         tasks.start("the shares of tenants", shares.keep_telling(), node.world.fatal)
+    if patience.after_s is not None:
+        tasks.start("the giving up of what is silent", give_up(patience, machine.inquiry, state, clock, put), node.world.fatal)
     node.continuation.begin()
     driving.start()
     return Scheduler(state_dir, machine, node, services, tasks, driving)

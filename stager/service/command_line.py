@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep-failed-bytes", type=int, help="how much of the sandboxes of jobs that failed is kept; 0: nothing")
     parser.add_argument("--node", action="append", metavar="ID=ADDRESS@TOKEN_FILE", help="an I/O node besides the embedded one")
     parser.add_argument("--pool", metavar="ADDRESS", help="the pool whose hosts run jobs (`stager pool`)")
+    parser.add_argument("--gone-after-s", type=float, help="give up nodes and hosts that are silent for so long")
     parser.add_argument(WHEN_TOLD, action="store_true", help="wait until the command that started this says that it needs a scheduler")
     return parser
 
@@ -66,4 +67,5 @@ def settings_of(given: argparse.Namespace) -> Settings:
         keep_failed_bytes=given.keep_failed_bytes,
         nodes=given.node,
         pool=given.pool,
+        gone_after_s=given.gone_after_s,
     )

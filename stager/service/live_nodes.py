@@ -6,7 +6,7 @@ memory are divided among the nodes that share its files. A node that is spoken t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from stager.adapters.node_place import EMBEDDED_NODE, NodePlace, require_alike
@@ -84,6 +84,12 @@ def this_host(settings: Settings) -> ev.HostReported:
     """What the Machine has to hear where there are such nodes: that jobs run here, beside the embedded node, and nowhere else."""
     limits = limits_of(settings)
     return ev.HostReported(at=0.0, cause="start", host=HERE, node=EMBEDDED_NODE, cores=limits.cores, memory_bytes=limits.memory_bytes)
+
+
+def gone_with_pool(hosts: Iterable[str]) -> list[ev.HostGone]:
+    """Of a scheduler that had a pool and has none now: what was begun there is given up, and begins again here."""
+    why = "the scheduler was started without its pool"
+    return [ev.HostGone(at=0.0, cause="start", host=host, why=why) for host in hosts if host != HERE]
 
 
 def gone_from_here() -> ev.HostGone:

@@ -58,6 +58,10 @@ class NodeSide:
     world: LiveWorld
     link_to: Callable[[NodeSource], NodeLink]
 
+    def hears_hosts(self) -> bool:
+        """Where the pool itself does not answer, nobody knows of its hosts."""
+        return self.executors.hosts is not None and self.executors.hosts.worker.pool.client is not None
+
 
 def embedded(settings: Settings, state_dir: StateDir, epoch: int, listen: Listen | None) -> tuple[NodeProcess, Objects | None]:
     """`listen`: other nodes are to reach it there."""

@@ -37,6 +37,11 @@ class NodeWatch:
         link = self.links.get(node)
         return link is not None and link.up
 
+    def is_silent(self, node: str) -> bool:
+        """It neither answers nor refuses, and is none that the scheduler starts itself."""
+        link = self.links.get(node)
+        return node != self.embedded and (link is None or not (link.up or link.excluded))
+
     async def tried(self) -> None:
         """Each node was met, or cannot be now. Not for longer than the deadline."""
         with contextlib.suppress(TimeoutError):

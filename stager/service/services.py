@@ -12,6 +12,7 @@ from stager.service.engine_calls import CallStates, StagedCalls
 from stager.service.engine_service import EngineService
 from stager.service.following import Following
 from stager.service.gc import GarbageCollector, NodeReplicas, RunRemoval
+from stager.service.giving_up import Patience
 from stager.service.health import Health
 from stager.service.hosts import HostService
 from stager.service.job_logs import JobLogs
@@ -72,6 +73,7 @@ def composed(
     run_service: RunService,
     keep_at_end: Callable[[], None],
     tasks: Tasks,
+    patience: Patience,
     *,
     is_service: bool,
 ) -> Services:
@@ -81,7 +83,7 @@ def composed(
     tenant_of = machine.tenancy.of_run
     giving_way = GivingWay(machine.inquiry, machine.lifetime, machine.runs, tenant_of, state_dir.root, is_service=is_service)
     return Services(
-        run_services(machine, node, state_dir, run_service, rates),
+        run_services(machine, node, state_dir, run_service, rates, patience),
         OwnerServices(
             Health(machine.inquiry, machine.runs, machine.lifetime, node.view, state_dir.root, machine.past.epoch),
             sandboxes(machine, node),
@@ -93,7 +95,9 @@ def composed(
     )
 
 
-def run_services(machine: MachineSide, node: NodeSide, state_dir: StateDir, run_service: RunService, rates: Rates) -> RunServices:
+def run_services(
+    machine: MachineSide, node: NodeSide, state_dir: StateDir, run_service: RunService, rates: Rates, patience: Patience
+) -> RunServices:
     past, stores, clock, runs = machine.past, machine.stores, machine.clock, machine.runs
     inquiry, pulse, lifetime = machine.inquiry, machine.pulse, machine.lifetime
     commits = Commits(inquiry, lifetime)
@@ -103,7 +107,7 @@ def run_services(machine: MachineSide, node: NodeSide, state_dir: StateDir, run_
         RunLists(inquiry, runs, stores.records, run_service, clock),
         RunQueries(inquiry, runs, stores.records),
         JobQueries(inquiry, runs, past.counters, node.kept_sandboxes.kept, clock),
-        StatusQueries(inquiry, runs, stores.records, node.view, rates, machine.totals, clock),
+        StatusQueries(inquiry, runs, stores.records, node.view, rates, machine.totals, clock, patience),
         Following(inquiry, pulse, lifetime, runs, past.counters),
         JobLogs(inquiry, runs, state_dir.logs, node.executors.hosts.bring_logs if node.executors.hosts is not None else None),
         JournalQueries(inquiry, runs, stores.journal.read_beside),

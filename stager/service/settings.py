@@ -23,10 +23,11 @@ FREE_SHARE = 0.8
 IDLE_EXIT_S = 5.0
 SCRUB_BYTES_PER_S = 16 * 2**20
 SCRUB_EVERY_S = 7 * 86_400.0
+GONE_AFTER_S_MIN = 60.0
 KEEP_FAILED_BYTES = 5_000_000_000
 # Of the files beside a workflow that a submit brings along.
 DIRECTORY_BYTES_MAX = 256 * 2**20
-CONFIG_KEYS = frozenset("state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool".split())
+CONFIG_KEYS = frozenset("state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool gone_after".split())
 
 
 STORAGE_LISTEN = "127.0.0.1:7434"
@@ -52,6 +53,7 @@ class Settings:
     a submit does not say. `cluster_listen`: where hosts that join call; None: none can.
     `pool`: the address of the Dask scheduler whose hosts run jobs; empty: jobs run here. `directory_bytes_max`: of the files that a
     tenant's submit may bring along.
+    `gone_after_s`: nodes and hosts that are silent for so long are given up; None: by a person's word alone.
     """
 
     state_dir: Path
@@ -72,6 +74,7 @@ class Settings:
     pool: str = ""
     cluster_listen: tuple[str, int] | None = None
     directory_bytes_max: int = DIRECTORY_BYTES_MAX
+    gone_after_s: float | None = None
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
@@ -80,6 +83,7 @@ class Settings:
         words += ["--keep-failed-bytes", str(self.keep_failed_bytes)]
         words += [word for place in self.nodes for word in ("--node", str(place))]
         words += ["--pool", self.pool] if self.pool else []
+        words += ["--gone-after-s", f"{self.gone_after_s:g}"] if self.gone_after_s is not None else []
         return [*words, "--memory", str(self.memory_bytes)] if self.memory_bytes is not None else words
 
 
@@ -189,6 +193,7 @@ def read_settings(
     keep_failed_bytes: int | None = None,
     nodes: Sequence[str] | None = None,
     pool: str | None = None,
+    gone_after_s: float | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """A value that is given wins. Raises InvalidInput that names the variable or the key."""
@@ -213,6 +218,8 @@ def read_settings(
         scrub_bytes_per_s = size("scrub_rate", env.get("STAGER_SCRUB_RATE") or config.get("scrub_rate"))
     if scrub_every_s is None:
         scrub_every_s = duration("scrub_every", env.get("STAGER_SCRUB_EVERY") or config.get("scrub_every"))
+    if gone_after_s is None:
+        gone_after_s = gone_after(env.get("STAGER_GONE_AFTER") or config.get("gone_after"))
     if keep_failed_bytes is None:
         keep_failed_bytes = size("keep_failed", env.get("STAGER_KEEP_FAILED") or config.get("keep_failed"))
     return Settings(
@@ -229,6 +236,7 @@ def read_settings(
         keep_failed_bytes=KEEP_FAILED_BYTES if keep_failed_bytes is None else keep_failed_bytes,
         nodes=nodes_of(nodes, env, config),
         copies=number("copies", env.get("STAGER_COPIES") or config.get("copies")) or 1,
+        gone_after_s=gone_after_s,
         pool=pool_of(str(pool or env.get("STAGER_POOL") or config.get("pool") or "")),
     )
 
@@ -347,6 +355,15 @@ def size(name: str, value: Any) -> int | None:
 
 def duration(name: str, value: Any) -> float | None:
     return None if value in (None, "") else parsed(name, value, parse_duration_s)
+
+
+def gone_after(value: Any) -> float | None:
+    """A restart of a node takes less."""
+    after_s = duration("gone_after", value)
+    if after_s is not None and after_s < GONE_AFTER_S_MIN:
+        text = f"gone_after is {value!r}, and a node that is only started again is away for longer; write {GONE_AFTER_S_MIN:g} s or more"
+        raise InvalidInput(text, subject="gone_after")
+    return after_s
 
 
 def parsed(name: str, value: Any, parse: Any) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from stager import wire
 from stager.adapters.run_records import RunRecords
 from stager.scheduler.states import RunState
+from stager.service.giving_up import Patience
 from stager.service.inquiry import Inquiry
 from stager.service.known_runs import KnownRuns
 from stager.service.node_states import with_states
@@ -30,9 +31,10 @@ class StatusQueries:
         rates: Rates,
         totals: Totals,
         clock: Callable[[], float],
+        patience: Patience,
     ) -> None:
         self.inquiry, self.runs, self.records, self.node_view = inquiry, runs, records, node_view
-        self.rates, self.totals, self.clock = rates, totals, clock
+        self.rates, self.totals, self.clock, self.patience = rates, totals, clock, patience
 
     async def status(self, run: str) -> wire.RunStatus:
         telemetry, nodes, troubles = await self.node_view.telemetry(), await self.node_view.nodes(), self.node_view.troubles(run)
@@ -51,7 +53,7 @@ class StatusQueries:
             moved = self.rates.sample(run, entry.fetched_bytes + fetching, entry.uploaded_bytes + uploading)
             sums = run_sums(state, entry) if entry.state is RunState.FINISHED else self.totals.of(run, lambda: run_sums(state, entry))
             now = self.clock()
-            problems, waiting = problems_of(state, entry, troubles), waiting_of(state, entry, now, moving)
+            problems, waiting = problems_of(state, entry, troubles), waiting_of(state, entry, now, moving, self.patience)
             seen = with_states(state, nodes)
             return run_status(state, entry, run_info(record, entry, now), sums, moved, telemetry, problems, seen, waiting)
 

@@ -15,6 +15,8 @@ from stager.scheduler.retries import reason
 from stager.scheduler.sources import is_for_another
 from stager.scheduler.state import Retries, RunEntry, State
 from stager.scheduler.states import RunState
+from stager.service.giving_up import NEVER_GIVES_UP, Patience
+from stager.service.waiting_hosts import hosts_waited_for
 from stager.service.waiting_nodes import nodes_waited_for
 from stager.service.waiting_quotas import quotas_waited_for
 
@@ -32,7 +34,9 @@ class Group:
     next_at: list[float] = field(default_factory=list)
 
 
-def waiting_of(state: State, run: RunEntry, now: float, moving: Container[str] = ()) -> list[wire.WaitingView]:
+def waiting_of(
+    state: State, run: RunEntry, now: float, moving: Container[str] = (), patience: Patience = NEVER_GIVES_UP
+) -> list[wire.WaitingView]:
     """Of one origin the reason told is the newest of those that keep it from being reached. `moving`: transfers that bytes come of, which
     wait for nothing.
     """
@@ -58,7 +62,8 @@ def waiting_of(state: State, run: RunEntry, now: float, moving: Container[str] =
         is_back = bool(group.since) and (reached_at > group.fault_at or origin in through)
         group.since = [] if is_back else [max(reached_at, min(group.since))] if group.since else []
         views.append(view(origin, group, now, is_back=is_back))
-    return [*silence_of(run, now), *quotas_waited_for(state, run), *nodes_waited_for(state, run, now), *views]
+    away = (*nodes_waited_for(state, run, now, patience), *hosts_waited_for(state, run, now, patience))
+    return [*silence_of(run, now), *quotas_waited_for(state, run), *away, *views]
 
 
 def silence_of(run: RunEntry, now: float) -> Iterator[wire.WaitingView]:

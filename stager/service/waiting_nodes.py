@@ -5,6 +5,7 @@ May know: the Machine's state (read only), wire. One rule: it walks a run's file
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from stager import wire
@@ -12,12 +13,13 @@ from stager.model.units import counted, format_duration, format_size
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.state import NEVER, FileEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState, RunState
+from stager.service.giving_up import Patience
 
 AWAY_CODE, GONE_CODE = "node_away", "node_gone"
 READY_STATES = (JobState.READY, JobState.ADMITTED)
 
 
-def nodes_waited_for(state: State, run: RunEntry, now: float) -> Iterator[wire.WaitingView]:
+def nodes_waited_for(state: State, run: RunEntry, now: float, patience: Patience) -> Iterator[wire.WaitingView]:
     if run.state is RunState.FINISHED:
         return
     away = {node.id: node for node in state.nodes.values() if not node.reachable and not node.gone and node.incarnation}
@@ -30,7 +32,7 @@ def nodes_waited_for(state: State, run: RunEntry, now: float) -> Iterator[wire.W
         begun = sum(attempt.run == run.id and attempt.node == node.id for attempt in state.attempts.values())
         ready = sum(job.node == node.id and job.state in READY_STATES for job in run.jobs.values())
         if held or begun or ready:
-            yield away_view(node, held, begun, ready, now)
+            yield away_view(node, held, begun, ready, now, patience.of_node(node))
     lost = [file for file in files if gone and is_made_again(state, run, file)]
     if lost:
         yield gone_view(gone, lost, now)
@@ -56,15 +58,23 @@ def is_made_again(state: State, run: RunEntry, file: FileEntry) -> bool:
     return run.jobs[file.producer].state is not JobState.DONE and (state.next_use(file) != NEVER or file.destination is not None)
 
 
-def away_view(node: NodeEntry, held: list[FileEntry], begun: int, ready: int, now: float) -> wire.WaitingView:
+def away_view(node: NodeEntry, held: list[FileEntry], begun: int, ready: int, now: float, given_up_at: float | None) -> wire.WaitingView:
     since_s = max(0.0, now - node.since)
     size = format_size(sum(file.size_bytes for file in held))
     parts = [f"it alone holds {counted(len(held), 'file')} ({size})"] if held else []
     parts += [f"{counted(begun, 'job')} began beside it"] if begun else []
     parts += [f"{counted(ready, 'job')} may begin beside it"] if ready else []
     message = f"node {node.id}: no answer for {format_duration(since_s) if since_s >= 10 else f'{round(since_s)} s'}; {', '.join(parts)}"
-    hint = f"`stager node forget {node.id}` if it does not come back"
+    hint = until_text(given_up_at, now) or f"`stager node forget {node.id}` if it does not come back"
     return view_of(node.id, AWAY_CODE, "it does not answer", since_s, f"{message}; {hint}")
+
+
+def until_text(given_up_at: float | None, now: float) -> str:
+    """Empty: it is waited for until somebody gives it up."""
+    if given_up_at is None:
+        return ""
+    clock = time.strftime("%H:%M:%S", time.localtime(given_up_at))
+    return f"it is given up at {clock}, in {format_duration(max(0.0, given_up_at - now))}, if it does not come back"
 
 
 def gone_view(gone: list[NodeEntry], lost: list[FileEntry], now: float) -> wire.WaitingView:

@@ -76,8 +76,9 @@ class LedgerTotals(Body):
 
 class WaitingView(Body):
     """Transfers that failed for one reason at one origin and are tried again; or a `node` that does not answer and holds what the run
-    needs (code `node_away`), or is gone with what is made again (`node_gone`); or an engine that says nothing (`engine_silent`);
-    or a quota of the run's tenant (`quota_cores`, `quota_bytes`).
+    needs (code `node_away`), or is gone with what is made again (`node_gone`); or a compute `host` that does not answer
+    while jobs of the run are there (`host_away`), or is gone (`host_gone`); or that no host answers (`no_host`); or an engine that says
+    nothing (`engine_silent`); or a quota of the run's tenant (`quota_cores`, `quota_bytes`).
 
     `since_s`: for how long it could not be reached; None: it answers. `next_try_s`: until the next of them is tried, 0 while one is.
     """
@@ -91,6 +92,7 @@ class WaitingView(Body):
     next_try_s: float
     message: str
     node: str = ""
+    host: str = ""
 
 
 class RunStatus(Body):

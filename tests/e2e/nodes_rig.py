@@ -57,7 +57,8 @@ def found(node: IoNode, epoch: int) -> NodeRemote:
 class Composed:
     """Between `open` and `close` a scheduler in this process, on the rig's state directory."""
 
-    def __init__(self, rig: Rig, capacity_bytes: int = CAPACITY_BYTES) -> None:
+    def __init__(self, rig: Rig, capacity_bytes: int = CAPACITY_BYTES, gone_after_s: float | None = None) -> None:
+        self.gone_after_s = gone_after_s
         self.rig, self.capacity_bytes, self.state_dir = rig, capacity_bytes, StateDir(rig.stager.state_dir)
         self.deadline_s = DEADLINE_S
         self.state_dir.make()
@@ -65,7 +66,9 @@ class Composed:
 
     async def open(self, beside: Callable[[int], Sequence[NodeSource]]) -> Scheduler:
         """`beside` is told the epoch."""
-        settings = Settings(self.state_dir.root, self.capacity_bytes, 2, environ={"STAGER_IONODE": str(ionode_binary())})
+        settings = Settings(
+            self.state_dir.root, self.capacity_bytes, 2, environ={"STAGER_IONODE": str(ionode_binary())}, gone_after_s=self.gone_after_s
+        )
         clock, stores = SteadyClock(), open_stores(self.state_dir)
         past, lifetime = replayed(stores, limits_of(settings)), Lifetime(clock())
         self.scheduler = opened(settings, stores, past, clock, lifetime, is_service=False, beside=beside(past.epoch))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stager.model.topology import HERE
 from stager.scheduler import events as ev
 from tests.e2e.hosts_rig import Hosts
 from tests.e2e.service_rig import Rig
@@ -89,6 +91,21 @@ def test_a_host_that_is_given_up_loses_its_jobs_to_others_and_is_swept_when_it_c
     h2.server.start()
     hosts.until(lambda: hosts.seen().get("h2") == ("open", 3), "the host")
     hosts.until(lambda: not list((h2.scratch / "attempts").iterdir()), "what it had to be swept away")
+
+
+def test_without_its_pool_a_scheduler_gives_up_what_hosts_had_and_runs_it_itself(hosts: Hosts) -> None:
+    """Nobody could ask those hosts any more, and the run waited for ever."""
+    rig, client = hosts.rig, hosts.client()
+    hosts.until(lambda: len(hosts.seen()) == 2, "both hosts")
+    run = rig.submit(client, held(rig, ("one", {})))
+    hosts.until(lambda: rig.ran() == {"one": 1}, "the job")
+    os.kill(client.health().pid, signal.SIGKILL)
+    rig.gate.touch()
+    alone = rig.client()
+    assert rig.finished(alone, run) == "succeeded"
+    assert (rig.data / "out" / "one").read_bytes() == b"given\n"
+    assert [event.outcome for event in hosts.told(ev.AttemptEnded)] == [ev.Outcome.LOST, ev.Outcome.OK]
+    assert [host for _, host in hosts.starts()][1:] == [HERE]
 
 
 @pytest.mark.parametrize(
