@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,20 +155,26 @@ class DaskPool:
                 known = (await self.client.scheduler.identity(n_workers=-1))["workers"]
         except Exception as problem:
             raise Transient(f"{type(problem).__name__}: {problem}") from problem
-        for address, worker in known.items():
-            for resource in worker["resources"]:
-                if resource.startswith(RESOURCE):
-                    await self._seen(resource.removeprefix(RESOURCE), address, worker, known)
+        named = [
+            (resource.removeprefix(RESOURCE), address)
+            for address, worker in known.items()
+            for resource in worker["resources"]
+            if resource.startswith(RESOURCE)
+        ]
+        to_meet = [host for host, address in named if self._is_to_be_met(host, address, known)]
+        met = await asyncio.gather(*(self._meet(host, self.heard.hosts[host]) for host in to_meet))
+        self._report([facts for facts in met if facts is not None])
 
-    async def _seen(self, host: str, address: str, worker: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-        now, beat = time.monotonic(), float(worker["last_seen"])
+    def _is_to_be_met(self, host: str, address: str, known: Mapping[str, Any]) -> bool:
+        """New, or not heard of for a while until now."""
+        now, beat = time.monotonic(), float(known[address]["last_seen"])
         seen = self.heard.hosts.get(host)
         if seen is not None and seen.address != address:
             if seen.address in known:
                 if address not in self.refused:
                     self.refused.add(address)
                     log.error("two workers say that they are host %s: %s is not asked for anything; name it otherwise", host, address)
-                return
+                return False
             seen.address = address
             seen.beat = -1.0
         if seen is None:
@@ -176,23 +182,27 @@ class DaskPool:
         is_new = seen.beat < 0.0
         if beat != seen.beat:
             seen.beat, seen.heard_at = beat, now
-        if is_new or (seen.reported is None and now - seen.heard_at < LOOK_EVERY_S * 2):
-            await self._meet(host, seen)
+        return is_new or (seen.reported is None and now - seen.heard_at < LOOK_EVERY_S * 2)
 
-    async def _meet(self, host: str, seen: HostSeen) -> None:
+    async def _meet(self, host: str, seen: HostSeen) -> HostFacts | None:
         from stager.adapters.host_preload import look
 
         try:
-            facts = msgspec.convert(await self.ask(host, look), HostFacts)
+            return msgspec.convert(await self.ask(host, look), HostFacts)
         except (Transient, ValueError) as problem:
             log.warning("host %s: %s", host, problem)
             seen.beat = -1.0
-            return
-        self.heard.on_host(facts)
-        if facts != seen.reported:
-            seen.reported = facts
-            log.info("host %s is there, beside the I/O node %s, with %d cores", facts.host, facts.node, facts.cores)
-            self.heard.put(reported(facts))
+            return None
+
+    def _report(self, met: Sequence[HostFacts]) -> None:
+        """The largest first: the Machine fails a job that is too large for every host that it knows."""
+        for facts in sorted(met, key=lambda facts: (facts.cores, facts.memory_bytes or 0, facts.scratch_bytes or 0), reverse=True):
+            self.heard.on_host(facts)
+            seen = self.heard.hosts[facts.host]
+            if facts != seen.reported:
+                seen.reported = facts
+                log.info("host %s is there, beside the I/O node %s, with %d cores", facts.host, facts.node, facts.cores)
+                self.heard.put(reported(facts))
 
     def _judge(self) -> None:
         """Those that have been silent for too long."""

@@ -133,6 +133,7 @@ def test_two_workers_do_not_share_a_scratch_directory(hosts: Hosts) -> None:
 
 def test_a_worker_that_is_asked_to_end_ends_and_leaves_its_jobs(hosts: Hosts) -> None:
     rig, client = hosts.rig, hosts.client()
+    hosts.until(lambda: hosts.seen() == {"h1": ("open", 1), "h2": ("open", 3)}, "both hosts")
     run = rig.submit(client, held(rig, ("wide", {"cores": 3})))
     hosts.until(lambda: rig.ran() == {"wide": 1}, "the job")
     h2 = hosts.pool.hosts["h2"]
