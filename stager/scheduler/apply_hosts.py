@@ -17,6 +17,9 @@ from stager.scheduler.states import JobState
 
 # So long a host may be silent before the jobs of its node that only it could take go elsewhere: a restart takes less.
 PATIENCE_S = 60.0
+# So long after a host came for the first time, a job that none is large enough for waits for others: hosts that are started together
+# are heard of one by one.
+COMING_S = 10.0
 # Jobs that no node can take now wait under this name.
 NOWHERE = ""
 
@@ -30,6 +33,8 @@ def host_reported(state: State, event: ev.HostReported) -> None:
     host, node = host_of(state, event.host), state.enter_node(event.node)
     if host is None:
         host = used_by_attempts(state, HostEntry(event.host, event.node, Host(event.host)))
+        state.host_came_at = state.now
+        heappush(state.timers, (state.now + COMING_S, "hosts", "", ""))
     else:
         before = state.nodes[host.node]
         del before.hosts[host.id]
@@ -120,10 +125,19 @@ def leave(state: State, node: NodeEntry) -> None:
 def look_again(state: State, node: NodeEntry) -> None:
     """Jobs that waited for a host: this node's, and those that no node could take."""
     for name in (node.id, NOWHERE):
-        for run_id, job_id in state.parked.pop(name, ()):
-            run = state.runs[run_id]
-            job = run.jobs.get(job_id)
-            if job is not None and job.state is JobState.READY:
-                there = state.nodes[job.node]
-                there.ready.push(run.lane, (run.key(job.order), run_id, job_id))
-                there.dirty = True
+        back_in_queues(state, name)
+
+
+def may_come(state: State) -> bool:
+    """Another host, that was started with the one that came last."""
+    return state.now < state.host_came_at + COMING_S
+
+
+def back_in_queues(state: State, parked_at: str) -> None:
+    for run_id, job_id in state.parked.pop(parked_at, ()):
+        run = state.runs[run_id]
+        job = run.jobs.get(job_id)
+        if job is not None and job.state is JobState.READY:
+            there = state.nodes[job.node]
+            there.ready.push(run.lane, (run.key(job.order), run_id, job_id))
+            there.dirty = True

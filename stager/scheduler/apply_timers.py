@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 
 from stager.scheduler import events as ev
 from stager.scheduler.accounting import make_ready_or_wait, settle
-from stager.scheduler.apply_hosts import host_is_away
+from stager.scheduler.apply_hosts import NOWHERE, back_in_queues, host_is_away
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.state import FileEntry, State
 from stager.scheduler.states import JobState
@@ -29,6 +29,8 @@ def woken(state: State, event: ev.Woken) -> None:
                 make_ready_or_wait(state, job, state.now)
         elif what == "host":
             host_is_away(state, first)
+        elif what == "hosts":
+            back_in_queues(state, NOWHERE)
         elif what == "garbage":
             file_id, _, generation = second.partition(" ")
             state.useless.append((first, file_id, generation))

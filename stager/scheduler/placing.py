@@ -15,7 +15,7 @@ from stager.model.workflow import Job
 from stager.planning.fitting import too_large
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of
-from stager.scheduler.apply_hosts import NOWHERE
+from stager.scheduler.apply_hosts import NOWHERE, may_come
 from stager.scheduler.calls import refuse
 from stager.scheduler.decision import Decision
 from stager.scheduler.node_entry import HostEntry, NodeEntry
@@ -97,7 +97,7 @@ def has_host_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEn
     if able:
         why = f"no host beside {node.id} can take it"
         rehome(decision, run, job, able, why)
-    elif min(by_node.values()) < Prospect.NEVER:
+    elif min(by_node.values()) < Prospect.NEVER or may_come(state):
         park(state, NOWHERE, run, job)
     else:
         refuse(decision, run, job, no_host(state, pool, spec, job.reserve_bytes))

@@ -351,13 +351,13 @@ class State:
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
     # Each with a run, and each that was set.
     tenants: dict[str, TenantEntry] = field(default_factory=dict)
-    # A host was reported once: all cores are those of hosts. The node of each host that is not gone.
+    # A host was reported once: all cores are those of hosts. The node of each host that is not gone. When the newest of them came.
     on_hosts: bool = False
     hosts: dict[str, str] = field(default_factory=dict)
+    host_came_at: float = 0.0
     # READY jobs that are in no queue: by their node, those that wait for one of its hosts; under "" those that no node can take now.
     parked: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    # Nodes that have a host less for their jobs to wait for. Empty after each event.
-    stranded: list[str] = field(default_factory=list)
+    stranded: list[str] = field(default_factory=list)  # nodes that have a host less for their jobs to wait for; empty after each event
     # The one that was gone last, and why; and whose jobs alone ran there.
     host_gone: tuple[Host, str] | None = None
     host_gone_of: str = ""

@@ -16,7 +16,7 @@ from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits, Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.apply_hosts import PATIENCE_S
+from stager.scheduler.apply_hosts import COMING_S, PATIENCE_S
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.machine import Machine
@@ -178,6 +178,15 @@ def test_a_job_that_no_host_is_left_for_fails_with_the_numbers_and_goes_on_once_
     again = Stage(asking(WIDE, a={"cores": 2}), nodes, [gone], resumes_max=60)
     assert again.play() is RunOutcome.SUCCEEDED
     assert again.world.runs["r"].resumes > 0
+
+
+def test_a_job_too_large_for_the_hosts_that_came_first_waits_for_those_that_come_soon() -> None:
+    what = asking(workflow({}, {"a": ("", "x", 3.0), "wide": ("x", "y", 1.0)}, ("y",)), a={"cores": 2}, wide={"cores": 4})
+    # 0.07: the one that joins has eight cores.
+    joins_at_s = COMING_S / 2
+    stage = Stage(what, [node("node0", LARGE, SMALL)], [(1.0, "host_gone", 300.0, 0.2), (joins_at_s, "host_joins", 0.0, 0.07)])
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert [(start.job, start.host) for start in stage.starts] == [("a", "small"), ("wide", "joined1")]
 
 
 def test_nothing_is_started_on_a_host_that_drains() -> None:
