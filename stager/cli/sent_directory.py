@@ -255,17 +255,18 @@ def send(client: RestClient, missing: rest.ContentReceived, file: LocalFile, say
 
 
 def fetch(client: RestClient, run: str, entry: LedgerEntry, place: Path) -> None:
-    """Goes on with what is there of it."""
-    with place.open("ab") as file:
-        offset = file.tell()
-        while True:
+    """Whole, and on the disk. What an earlier call left is not believed: nobody knows of which content it is. Raises Corrupt."""
+    with place.open("wb") as file:
+        offset, size_bytes = 0, None
+        while size_bytes is None or offset < size_bytes:
             part = client.contents.result_part(run, entry.lfn, offset)
-            if hashlib.sha256(part.content).hexdigest() != part.sha256:
-                raise Corrupt(f"what came of {entry.lfn} is not what the service sent; fetch it again", subject=entry.lfn)
+            is_another = size_bytes not in (None, part.size_bytes)
+            if is_another or not part.content and offset < part.size_bytes or hashlib.sha256(part.content).hexdigest() != part.sha256:
+                raise Corrupt(f"what came of {entry.lfn} is not what the service has; fetch it again", subject=entry.lfn)
             file.write(part.content)
-            offset += len(part.content)
-            if offset >= part.size_bytes:
-                return
+            offset, size_bytes = offset + len(part.content), part.size_bytes
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def digest_of(path: Path) -> str:

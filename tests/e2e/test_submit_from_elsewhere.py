@@ -96,8 +96,9 @@ def test_finals_of_a_detached_run_are_fetched_and_overwrite_nothing(service: Ser
     told = service.stager.run("results", run, upper, *at, code=4)
     assert "was kept" in told.stdout and out.read_text() == "mine\n"
     out.unlink()
+    (out.parent / f".out.txt.{run}.stager-part").write_text("left by a fetch that broke off, of other content\n")
     service.stager.run("results", run, upper, *at)
-    assert out.read_text() == "HELLO\n"
+    assert out.read_text() == "HELLO\n" and [path.name for path in out.parent.iterdir()] == ["out.txt"]
 
 
 def test_a_file_that_is_ignored_or_leads_out_does_not_go(service: Service, upper: Path) -> None:
