@@ -26,6 +26,7 @@ from stager.adapters.authority import write_private
 from stager.adapters.node_process import NodeProcess
 from stager.model.errors import Denied, InvalidInput, Refused, StagerError, Transient
 from stager.service.host_node import HostDir, Record, node_started, node_stopped
+from stager.worker.reaper import is_held
 
 log = logging.getLogger(__name__)
 LOCK, STATE = "keeper.lock", "keeper.json"
@@ -255,17 +256,8 @@ def kept(place: HostDir) -> Iterator[None]:
 
 def keeper_pid(place: HostDir) -> int | None:
     """Of the process that keeps this host, if one does."""
-    try:
-        handle = os.open(place.root / LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return int(os.pread(handle, 20, 0) or b"0") or None
-    finally:
-        os.close(handle)
-    return None
+    lock = place.root / LOCK
+    return int(lock.read_bytes() or b"0") or None if is_held(str(lock)) else None
 
 
 def keep(place: HostDir, record: Record, environ: Mapping[str, str]) -> KeeperState:
