@@ -11,9 +11,9 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 export VENV := $(or $(VIRTUAL_ENV),$(CURDIR)/.venv)
 export STAGER_TEST_TOOLS := $(CACHE)
 PYTHON := $(VENV)/bin/python
-# Most of the tests of processes wait for something: on two cores a third worker of pytest finds time there.
+# Most of the tests of processes wait for something: on two cores five workers of pytest find time there.
 WORKERS ?= 2
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 5
 # Where it is set, each worker of pytest rewrites and compiles 450 modules of tests anew, in 10 s.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run setup-demo setup-unit setup-bench unit unit-alone test test-compose compose-files draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak wheel wheel-check lint lint-quick setup-lint docs docs-serve clean
+.PHONY: help setup setup-run setup-demo setup-unit setup-bench unit unit-alone test heavy test-compose compose-files draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak wheel wheel-check lint lint-quick setup-lint docs docs-serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -43,13 +43,16 @@ rust: setup-run ## tests of the data plane
 	$(PYTHON) scripts/cargo_tests.py
 
 unit: setup-unit ## quick tests of the control plane
-	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" --ignore=tests/conformance --ignore=tests/e2e --ignore=tests/testbed tests
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow and not heavy" --ignore=tests/conformance --ignore=tests/e2e --ignore=tests/testbed tests
 
 unit-alone: setup ## unit tests in a clone with nothing beside it, of what is committed
 	@WORKERS=$(WORKERS) scripts/unit_alone.sh
 
-test: ## every test
+test: ## every test but the heavy ones
 	@TEST_WORKERS=$(TEST_WORKERS) scripts/test.sh
+
+heavy: setup ## the tests that `make test` has only a part of: whole matrices, long lists, full sizes
+	$(PYTHON) -m pytest -m heavy -n $(TEST_WORKERS) --dist loadgroup tests
 
 test-compose: setup ## the cluster of compose/ on a Docker engine, with Montage on it (12 min)
 	@scripts/setup.sh engine

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every test. Those of cargo run beside pytest: they wait for disks, servers and clocks while its
-# first tests compute. One rule: both run to their end whatever fails, and pytest's closing lines
-# come after all that cargo says. Call it by `make test`.
+# Every test but those that are marked heavy. Those of cargo run beside pytest: both wait for disks,
+# servers and clocks most of the time. One rule: both run to their end whatever fails, and pytest's
+# closing lines come after all that cargo says. Call it by `make test`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${VENV:-${VIRTUAL_ENV:-$PWD/.venv}}/bin/python"
@@ -34,7 +34,7 @@ cargo=$!
 trap 'kill "$cargo" 2>/dev/null || true; rm -rf "$work"' EXIT
 
 status=0
-"$python" -m pytest -n "${TEST_WORKERS:-3}" --dist loadgroup --durations=20 --durations-min=5 tests || status=1
+"$python" -m pytest -m "not heavy" -n "${TEST_WORKERS:-5}" --dist loadgroup --longest-first --no-loadscope-reorder --durations=20 --durations-min=5 tests || status=1
 pytest_s=$((SECONDS - setup_s))
 wait "$cargo" || status=1
 echo "make test: setting up $setup_s s; pytest $pytest_s s, and beside it the tests of cargo $(cat "$work/cargo_s") s; together $SECONDS s"

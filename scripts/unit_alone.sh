@@ -14,4 +14,4 @@ unset STAGER_SHARED
 export PYTHONPATH="$PWD"
 "$venv/bin/python" -c 'import pathlib, stager; assert pathlib.Path(stager.__file__).is_relative_to(pathlib.Path.cwd()), stager.__file__'
 echo "== the unit tests once more, in a clone with nothing beside it ($work)"
-"$venv/bin/python" -m pytest -n "${WORKERS:-2}" -m "not slow" -p no:cacheprovider tests/unit
+"$venv/bin/python" -m pytest -n "${WORKERS:-2}" -m "not slow and not heavy" -p no:cacheprovider tests/unit

@@ -52,16 +52,35 @@ GARBAGE_BEGINS_AT = 50_000
 
 # Quick and basic first: what breaks there explains the rest.
 ORDER = ("test_tidy", "unit", "model", "sim", "scenarios", "testbed", "conformance", "e2e")
+# With --longest-first these come before all others: one test or group of them takes a minute or more, and a worker that begins it last
+# has the others wait for it.
+LONGEST = (
+    "e2e/test_airflow.py",
+    "e2e/test_kill_matrix_hosts.py",
+    "conformance/test_node_port.py",
+    "e2e/test_supernovae.py",
+    "e2e/test_montage.py",
+    "e2e/test_montage_on_hosts.py",
+    "conformance/test_pegasus_transfer.py",
+)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--longest-first", action="store_true", help="the order of `make test`: what waits first, what takes a moment last")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
 
     def rank(item: pytest.Item) -> int:
         room = item.path.relative_to(here).with_suffix("").parts[0] if item.path.is_relative_to(here) else ""
         return ORDER.index(room) if room in ORDER else len(ORDER)
 
-    items.sort(key=rank)
+    def longest_first(item: pytest.Item) -> tuple[int, int, bool]:
+        name = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST), -rank(item), item.get_closest_marker("slow") is None
+
+    items.sort(key=longest_first if config.getoption("longest_first", False) else rank)
 
 
 def pytest_collection_finish() -> None:

@@ -334,12 +334,14 @@ def test_a_line_that_is_cut_holds_nobody_up(net: Network, elsewhere: Elsewhere) 
 
     async def timeline() -> None:
         await side.open("a1", inputs, outputs)
-        with net.parted(node, job):
-            await asyncio.wait_for(refused(side.remote.stage_in("a1", side.in_body("a1", inputs)), "connection_lost"), 100)
         await side.remote.stage_in("a1", side.in_body("a1", inputs))
         write(side.sandbox("a1") / "made", LARGE)
+        await side.open("a2", inputs, [])
         with net.parted(node, job):
-            await asyncio.wait_for(refused(side.remote.stage_out("a1", side.out_body("a1", outputs)), "connection_lost"), 100)
+            # Both at once: each waits until the line counts as dead.
+            ways = (side.remote.stage_out("a1", side.out_body("a1", outputs)), side.remote.stage_in("a2", side.in_body("a2", inputs)))
+            await asyncio.wait_for(asyncio.gather(*(refused(way, "connection_lost") for way in ways)), 100)
+        await side.remote.stage_in("a2", side.in_body("a2", inputs))
         assert len((await side.remote.stage_out("a1", side.out_body("a1", outputs))).outputs) == 1
 
     run(timeline())

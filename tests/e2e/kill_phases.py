@@ -5,12 +5,36 @@ One rule: a phase that was reached lasts until `let_go`, or so long that nobody 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
 from tests.testbed.letters import Letters
 from tests.testbed.link import Link
 from tests.testbed.waiting import wait_until
 
 # All that is fetched takes fifteen seconds, all that is uploaded thirty.
 SLOW_BYTES_PER_S = 300_000
+
+ROUNDS = int(os.environ.get("STAGER_KILL_ROUNDS", "1"))
+
+
+def cells(victims: Collection[str], phases: Collection[str], of_each_day: Collection[tuple[str, str]]) -> list[Any]:
+    """Of a matrix of kills, STAGER_KILL_ROUNDS times. Those that are not `of_each_day` are for `make kill-matrix` and `make heavy`.
+
+    Each victim and each phase is met each day.
+    """
+    assert {victim for victim, _ in of_each_day} == set(victims) and {phase for _, phase in of_each_day} == set(phases)
+    return [
+        pytest.param(
+            victim, phase, number, id=f"{victim}-{phase}-{number}", marks=[] if (victim, phase) in of_each_day else [pytest.mark.heavy]
+        )
+        for number in range(ROUNDS)
+        for victim in victims
+        for phase in phases
+    ]
 
 
 class Phase:

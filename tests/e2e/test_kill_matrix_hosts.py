@@ -1,14 +1,13 @@
 """kill -9 of each process of a cluster in each phase: two hosts that share no file, an I/O node and a worker on each, all by TLS.
 
 The origin and both hosts are behind lines that are slow enough for a phase to be met. A run whose phase was not met fails. The cluster is
-one and the same for all rounds, so that a round also finds what the ones before it left. STAGER_KILL_ROUNDS repeats each cell (make
-kill-matrix).
+one and the same for all rounds, so that a round also finds what the ones before it left. Five cells are of each day, make kill-matrix
+has them all, STAGER_KILL_ROUNDS times.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import tempfile
 from collections import Counter
@@ -20,18 +19,14 @@ import pytest
 from stager.client import connect
 from stager.scheduler import events as ev
 from tests.e2e.apart_rig import SCRATCH, STORE, Apart
+from tests.e2e.kill_phases import cells
 from tests.testbed.network import Network, needs_network, pids_in
 from tests.testbed.processes import end
 
-ROUNDS = int(os.environ.get("STAGER_KILL_ROUNDS", "1"))
 VICTIMS = ("worker", "pool", "node", "host", "scheduler")
 PHASES = ("fetching", "running", "copying", "uploading")
-CELLS = [
-    pytest.param(victim, phase, number, id=f"{victim}-{phase}-{number}")
-    for number in range(ROUNDS)
-    for victim in VICTIMS
-    for phase in PHASES
-]
+EACH_DAY = {("worker", "running"), ("pool", "running"), ("node", "copying"), ("host", "fetching"), ("scheduler", "uploading")}
+CELLS = cells(VICTIMS, PHASES, EACH_DAY)
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kill-matrix-hosts"), pytest.mark.timeout(300)]
 
 RATE_MBIT_S = 20.0

@@ -1,7 +1,7 @@
 """kill -9 of each process of a scheduler with two I/O nodes in each phase: every byte is right, and nothing that was finished runs again.
 
 The origin is a real ssh server. It and the second node are behind lines that are slow when a phase is to last. A run whose phase was not
-hit fails. STAGER_KILL_ROUNDS repeats each cell (make kill-matrix).
+hit fails. Five cells are of each day, make kill-matrix has them all, STAGER_KILL_ROUNDS times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits
 from stager.readers.sniff import read_workflow
 from stager.service.settings import read_settings
-from tests.e2e.kill_phases import SLOW_BYTES_PER_S
+from tests.e2e.kill_phases import SLOW_BYTES_PER_S, cells
 from tests.e2e.nodes_rig import on_loopback
 from tests.testbed.ionode import IoNode
 from tests.testbed.letters import Letters
@@ -36,15 +36,10 @@ from tests.testbed.sshd import Sshd
 from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
 
-ROUNDS = int(os.environ.get("STAGER_KILL_ROUNDS", "1"))
 VICTIMS = ("node0", "node1", "scheduler")
 PHASES = ("fetching", "copying", "running", "committing", "uploading")
-CELLS = [
-    pytest.param(victim, phase, number, id=f"{victim}-{phase}-{number}")
-    for victim in VICTIMS
-    for phase in PHASES
-    for number in range(ROUNDS)
-]
+EACH_DAY = {("node0", "uploading"), ("node1", "copying"), ("node1", "fetching"), ("scheduler", "committing"), ("scheduler", "running")}
+CELLS = cells(VICTIMS, PHASES, EACH_DAY)
 COUNT = 3
 
 

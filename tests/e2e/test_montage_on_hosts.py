@@ -10,7 +10,7 @@ import pytest
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from tests.e2e.apart_rig import Apart
-from tests.e2e.montage_rig import DEMO, JOB_PATH, SMALL_TILE_PIXELS, contents, mosaic_of, workflow_text
+from tests.e2e.montage_rig import DEMO, JOB_PATH, SMALL, contents, mosaic_of, workflow_text
 from tests.e2e.nodes_rig import batches_of, given_in, wan_bytes_of
 from tests.testbed.network import Network
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("montage"), pytest.mark.
 @pytest.fixture(scope="module")
 def survey(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
     """The directory of the tiles, and the finals that the plainest way makes of them."""
-    mosaic = mosaic_of(tmp_path_factory.getbasetemp(), SMALL_TILE_PIXELS)
+    mosaic = mosaic_of(tmp_path_factory.getbasetemp(), SMALL)
     return mosaic.survey, contents(mosaic.finals)
 
 
@@ -41,7 +41,7 @@ def brought(apart: Apart, survey: Path) -> Path:
     for name in ("montage_job.py", "steps.py"):
         apart.put(f"code/{name}", (DEMO / name).read_bytes())
     workflow = apart.place / "workflow.yml"
-    workflow.write_text(workflow_text(apart.origin("/survey"), apart.origin("/code")))
+    workflow.write_text(workflow_text(apart.origin("/survey"), apart.origin("/code"), SMALL))
     return workflow
 
 
@@ -61,7 +61,7 @@ def test_two_hosts_make_the_same_bytes(apart: Apart, survey: tuple[Path, dict[st
     plan = apart.stager.json("plan", workflow)
     assert {job["node"] for job in plan["jobs"]} == {"a", "b"}
     done = apart.stager.run("submit", workflow, deadline_s=500)
-    assert "76 of 76 done, 0 failed, 76 attempts" in done.stdout and "4 of 4 finals" in done.stdout
+    assert f"{SMALL.jobs} of {SMALL.jobs} done, 0 failed, {SMALL.jobs} attempts" in done.stdout and "4 of 4 finals" in done.stdout
     assert apart.stored("survey/mosaic/") == finals
     batches = batches_of(apart.state)
     starts = given_in(batches, cmd.StartAttempt)
@@ -81,10 +81,10 @@ def test_workers_and_a_node_are_killed_and_the_bytes_are_the_same(apart: Apart, 
     tiles, finals = survey
     run = submitted(apart, tiles)
     kills: list[tuple[int, Callable[[], None]]] = [
-        (5, apart.pool.hosts["ha"].kill_worker),
-        (15, apart.pool.hosts["hb"].kill_worker),
-        (25, lambda: restarted(apart, "a")),
-        (40, apart.pool.hosts["ha"].kill_worker),
+        (2, apart.pool.hosts["ha"].kill_worker),
+        (5, apart.pool.hosts["hb"].kill_worker),
+        (8, lambda: restarted(apart, "a")),
+        (13, apart.pool.hosts["ha"].kill_worker),
     ]
     for count, kill in kills:
         apart.until(lambda count=count: done_jobs(apart) >= count, f"{count} jobs", 300)
@@ -95,7 +95,7 @@ def test_workers_and_a_node_are_killed_and_the_bytes_are_the_same(apart: Apart, 
     jobs = {command.job for command in given_in(batches_of(apart.state), cmd.StartAttempt)}
     # One that was only being started when its worker was killed counts for nothing.
     assert {outcome for _, outcome in ends} <= {ev.Outcome.OK, ev.Outcome.KILLED}, ends
-    assert sorted(job for job, outcome in ends if outcome is ev.Outcome.OK) == sorted(jobs) and len(jobs) == 76
+    assert sorted(job for job, outcome in ends if outcome is ev.Outcome.OK) == sorted(jobs) and len(jobs) == SMALL.jobs
 
 
 def restarted(apart: Apart, name: str) -> None:
@@ -109,7 +109,7 @@ def test_a_host_is_cut_off_with_its_node_and_forgotten_and_the_bytes_are_the_sam
     """What only its node had is fetched and made again."""
     tiles, finals = survey
     run = submitted(apart, tiles)
-    apart.until(lambda: done_jobs(apart) >= 30, "30 jobs", 300)
+    apart.until(lambda: done_jobs(apart) >= 10, "10 jobs", 300)
     for other in (apart.here, apart.lab, apart.sites["a"]):
         apart.net.cut(apart.sites["b"], other)
     apart.stager.run("host", "forget", "hb", "--force", "--why", "its line is cut")

@@ -1,4 +1,4 @@
-"""Tests that share something costly name a group (`xdist_group`), and run one after the other on one worker."""
+"""Tests that share something costly name a group (`xdist_group`), and run one after the other on one worker; and the order of all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests import conftest
+from tests.testbed.places import PROJECT
 
 GROUPED = """
 import os
@@ -31,3 +34,36 @@ def test_a_group_stays_on_one_worker(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     workers = (tmp_path / "seen").read_text().split()
     assert len(workers) == 6 and len(set(workers)) == 1, workers
+
+
+class Item:
+    """As far as the order of tests looks at one."""
+
+    def __init__(self, name: str, *marks: str) -> None:
+        self.name, self.path, self.marks = name, PROJECT / "tests" / name, marks
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self.marks else None
+
+
+@pytest.mark.parametrize(
+    ("longest_first", "wanted"),
+    [
+        (False, ["test_tidy.py", "unit/a.py", "unit/b.py", "e2e/a.py", "e2e/b.py", "e2e/test_montage.py", "airflow/a.py"]),
+        (True, ["e2e/test_montage.py", "airflow/a.py", "e2e/b.py", "e2e/a.py", "unit/b.py", "unit/a.py", "test_tidy.py"]),
+    ],
+)
+def test_the_order_of_tests(longest_first: bool, wanted: list[str]) -> None:
+    class Config:
+        def getoption(self, name: str, default: bool) -> bool:
+            assert name == "longest_first"
+            return longest_first
+
+    names = ["unit/a.py", "unit/b.py", "airflow/a.py", "e2e/a.py", "e2e/b.py", "e2e/test_montage.py", "test_tidy.py"]
+    items = [Item(name, *(["slow"] if name.endswith("/b.py") else [])) for name in names]
+    conftest.pytest_collection_modifyitems(Config(), items)  # type: ignore[arg-type]
+    assert [item.name for item in items] == wanted
+
+
+def test_the_longest_are_there() -> None:
+    assert [name for name in conftest.LONGEST if not (PROJECT / "tests" / name).is_file()] == []
