@@ -117,6 +117,10 @@ class NodeProcess:
     def node_id(self) -> str:
         return self.settings.node_id
 
+    @property
+    def apart(self) -> bool:
+        return False
+
     def peer_address(self) -> PeerAddress | None:
         if not self.tcp_address:
             return None

@@ -44,6 +44,10 @@ class NodeRemote:
     def node_id(self) -> str:
         return self.place.node_id
 
+    @property
+    def apart(self) -> bool:
+        return self.place.by_tls
+
     def peer_address(self) -> PeerAddress | None:
         return PeerAddress(self.place.address, self.client.token, self.client.incarnation)
 

@@ -39,7 +39,8 @@ class OnFailure(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where data lives. `url` holds no secret; `credentials` is a reference: `env:PREFIX`, `profile:NAME`, `agent`, `key:PATH`, or empty
-    for the kind's default.
+    for the kind's default. `beside_workflow`: a directory that is named from where the workflow file lies, so it is on the scheduler's
+    host.
     """
 
     name: str
@@ -47,6 +48,8 @@ class Origin:
     url: str
     credentials: str = ""
     options: tuple[tuple[str, str], ...] = ()
+    # Not shown and not compared, since plans and runs of before it could be said are the same ones.
+    beside_workflow: bool = field(default=False, repr=False, compare=False)
 
     @property
     def place(self) -> str:

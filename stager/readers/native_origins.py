@@ -60,13 +60,13 @@ def read_origins(form: Form, node: Node | None, base: Path) -> dict[str, Origin]
 
 def default_origin(base: Path) -> Origin:
     """`here`, unless the file says otherwise: the directory of the workflow file."""
-    return Origin("here", OriginKind.FILE, file_url(".", base))
+    return Origin("here", OriginKind.FILE, file_url(".", base), beside_workflow=True)
 
 
 def read_origin(form: Form, name: str, node: Node, key: str, base: Path) -> Origin | None:
     if node.kind == "scalar":
         found = read_url(form, node, key, base)
-        return Origin(name, *found) if found else None
+        return Origin(name, *found, beside_workflow=is_relative(form.text(node, key))) if found else None
     if not form.expect(node, key, "mapping", "scalar"):
         return None
     for key_node, _ in node.items:
@@ -86,7 +86,8 @@ def read_origin(form: Form, name: str, node: Node, key: str, base: Path) -> Orig
         return None
     kind, url = found
     fields = form.fields(node, key, ORIGIN_KEYS[kind.value])
-    origin = Origin(name, kind, url, read_credentials(fields, kind), read_options(fields))
+    beside_workflow = is_relative(form.text(url_node, form.join(key, "url")))
+    origin = Origin(name, kind, url, read_credentials(fields, kind), read_options(fields), beside_workflow)
     plain = kind is OriginKind.HTTP and url.startswith("http:") and dict(origin.options).get("allow_http") != "true"
     if plain and origin.credentials:
         text = "these would go over http, where anyone on the way can read them; write https, or add allow_http: true"
@@ -103,6 +104,12 @@ def read_url(form: Form, node: Node, key: str, base: Path) -> tuple[OriginKind, 
     except ValueError as error:
         form.findings.note(node.place, key, str(error))
         return None
+
+
+def is_relative(url: str) -> bool:
+    """Of a directory that is named from where the workflow file lies."""
+    scheme, _, rest = url.partition(":")
+    return scheme.lower() == "file" and not rest.startswith("/")
 
 
 def parse_url(text: str, base: Path) -> tuple[OriginKind, str]:

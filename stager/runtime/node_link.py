@@ -37,11 +37,14 @@ RETRY_S, RETRY_S_MAX = 0.05, 2.0
 
 class NodeSource(Protocol):
     """Where a living node comes from: started and restarted here, or found. `peer_address`: of the node that was met last; None: other
-    nodes cannot reach it.
+    nodes cannot reach it. `apart`: on another host, so that it reaches no directory beside a workflow here.
     """
 
     @property
     def node_id(self) -> str: ...
+
+    @property
+    def apart(self) -> bool: ...
 
     @property
     def client(self) -> IoNode: ...
@@ -74,7 +77,7 @@ class NodeLink:
         self.node, self.client = source.node_id, source.client
         self.peering, self.stores = peering, stores
         self.calls = NodeCalls(
-            self.node, self.client, put, outstanding, book, self.call_lost, clock, peering.teller(self.node, self.client)
+            self.node, self.client, put, outstanding, book, self.call_lost, clock, peering.teller(self.node, self.client), source.apart
         )
         self.up = self.excluded = False
         self.about: NodeAbout | None = None
@@ -198,7 +201,7 @@ class NodeLink:
             if not page.events:
                 self.seen_seq = state.next_seq - 1
         self.about, self.problem = about, None
-        self.put(node_reported(self.node, about, state))
+        self.put(node_reported(self.node, about, state, self.source.apart))
         strays = [entry.attempt_id for entry in state.attempts if entry.attempt_id not in self.outstanding.attempts]
         if strays:
             self.tasks.start(f"the attempts of node {self.node} that are over", self._close(strays))

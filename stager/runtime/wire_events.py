@@ -50,7 +50,7 @@ def transfer_done(node: str, cause: str, fact: said.TransferDone) -> ev.Event:
     )
 
 
-def node_reported(node: str, about: said.NodeAbout, state: said.NodeState) -> ev.NodeReported:
+def node_reported(node: str, about: said.NodeAbout, state: said.NodeState, apart: bool = False) -> ev.NodeReported:
     return ev.NodeReported(
         at=0.0,
         node=node,
@@ -61,6 +61,7 @@ def node_reported(node: str, about: said.NodeAbout, state: said.NodeState) -> ev
         replicas=replicas_seen(state.replicas),
         transfers=tuple(entry.transfer_id for entry in state.transfers if entry.state in UNENDED),
         store_id=about.store_id,
+        apart=apart,
     )
 
 

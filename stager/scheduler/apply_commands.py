@@ -89,6 +89,10 @@ def copy_replica(state: State, command: cmd.CopyReplica) -> None:
         state.replicating[command.transfer] = None
     elif command.purpose is cmd.Purpose.MOVE:
         state.moving[command.transfer] = None
+    elif command.purpose is cmd.Purpose.RELAY:
+        state.relaying[command.transfer] = None
+        file.upload = file.upload or Retries()
+        file.upload.transfer = command.transfer
     state.nodes[command.source].sending += 1
     size, at = command.size_bytes, command.at
     transfer = TransferEntry(command.transfer, command.node, file.id, command.run, command.purpose, "", "", size, at, source=command.source)

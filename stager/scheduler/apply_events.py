@@ -147,7 +147,7 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
         end_part(state, event.transfer, event.fault.message)
         return
     file = state.files[transfer.file]
-    retries = file.fetch if transfer.is_fetch else file.upload
+    retries = file.upload if transfer.purpose is Purpose.RELAY or not transfer.is_fetch else file.fetch
     unasked = transfer.purpose in (Purpose.EXTRA_COPY, Purpose.MOVE)
     file.moves_failed += transfer.purpose is Purpose.MOVE
     if not (transfer.cancelled or transfer.assembles or unasked or transfer.old) and retries is not None and transfer.run == file.run:

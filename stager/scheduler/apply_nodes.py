@@ -57,6 +57,7 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
         node.back_at = state.now
     node.reachable, node.incarnation, node.dirty = True, event.incarnation, True
     node.capacity_bytes, node.can_link, node.can_assemble = event.capacity_bytes, event.can_link, event.can_assemble
+    node.apart = event.apart
     state.capacities_bytes = None
     seen = {(replica.file, replica.generation): replica for replica in event.replicas if not replica.quarantined}
     damaged = {(replica.file, replica.generation) for replica in event.replicas if replica.quarantined}

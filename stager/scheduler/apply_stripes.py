@@ -7,11 +7,13 @@ is gone; nothing is decided here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import heappush
 
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.accounting import add_garbage, unpin
-from stager.scheduler.state import PartEntry, State, StripedFetch, TransferEntry
+from stager.scheduler.state import State, TransferEntry
+from stager.scheduler.stripe_entries import PartEntry, StripedFetch
 
 
 def begin_part(state: State, command: cmd.Fetch, stripe: cmd.Stripe) -> None:
@@ -127,9 +129,20 @@ def let_go_of_source(state: State, transfer: TransferEntry | None) -> None:
         disband(state, transfer.id)
     if transfer is None or not transfer.source:
         return
+    if transfer.id in state.relaying:
+        end_relay(state, transfer)
     state.nodes[transfer.source].sending -= 1
     if transfer.copy is not None:
         unpin(state, state.files[transfer.file], transfer.source, transfer.copy)
+
+
+def end_relay(state: State, transfer: TransferEntry) -> None:
+    """The final is where its place can be reached from, or did not come there: either way it is due again."""
+    del state.relaying[transfer.id]
+    file, run = state.files[transfer.file], state.runs[transfer.run]
+    if file.upload is not None and file.upload.transfer == transfer.id:
+        file.upload.transfer = ""
+    heappush(state.due_uploads, (run.key(run.jobs[file.producer].order), file.id))
 
 
 def end_part(state: State, transfer_id: str, why: str) -> None:

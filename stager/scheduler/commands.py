@@ -14,7 +14,7 @@ from stager.planning.plan import Access
 
 
 class Purpose(StrEnum):
-    """Why bytes move. EXTRA_COPY: a second copy, against the loss of a node."""
+    """Why bytes move. EXTRA_COPY: a second copy, against the loss of a node. RELAY: a final, to a node that reaches its place."""
 
     DEMAND = "demand"
     PREFETCH = "prefetch"
@@ -22,6 +22,7 @@ class Purpose(StrEnum):
     FINAL = "final"
     SPILL = "spill"
     MOVE = "move"
+    RELAY = "relay"
 
 
 class Stripe(Record):

@@ -58,7 +58,7 @@ class NodeReported(Record, kw_only=True):
 
     `transfers` are those it knows and has not ended; what the Machine believes under way and is not listed has to be asked for again.
     `can_assemble`: it can make a file of parts that other nodes hold. `store_id`: which store it has; a node that comes with another one
-    has lost all that it held. Empty in journals of before.
+    has lost all that it held. Empty in journals of before. `apart`: it is on another host, and does not reach directories beside workflows.
     """
 
     at: float
@@ -71,6 +71,7 @@ class NodeReported(Record, kw_only=True):
     transfers: tuple[str, ...]
     can_assemble: bool = False
     store_id: str = ""
+    apart: bool = False
 
 
 class NodeLost(Record, kw_only=True):

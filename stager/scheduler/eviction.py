@@ -14,6 +14,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import count_idle, eviction_key, extra_copies_coming, settle
 from stager.scheduler.decision import Decision
 from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.reach import reaches
 from stager.scheduler.state import NEVER, FileEntry, State
 from stager.scheduler.states import CopyState
 from stager.scheduler.stripes import give_up_parts_on
@@ -123,7 +124,7 @@ def choose(
         file = decision.state.files[entry[1]]
         if file.id in taken:
             continue
-        if spills and not can_spill_now(decision.state, file):
+        if spills and not can_spill_now(decision.state, node, file):
             count_idle(node, file.copies[node.id], idle=False)
         elif file.id in protect:
             kept.append((entry, spills))
@@ -159,7 +160,7 @@ def spill_ahead(decision: Decision, node: NodeEntry, protect: frozenset[str]) ->
         file = decision.state.files[entry[1]]
         if file.id in protect:
             kept.append((entry, True))
-        elif can_spill_now(decision.state, file):
+        elif can_spill_now(decision.state, node, file):
             give_spill(decision, node, file)
         else:
             count_idle(node, file.copies[node.id], idle=False)
@@ -230,11 +231,12 @@ def call_off_prefetches(decision: Decision, node: NodeEntry, gap: int, protect: 
     return gap
 
 
-def can_spill_now(state: State, file: FileEntry) -> bool:
+def can_spill_now(state: State, node: NodeEntry, file: FileEntry) -> bool:
     run, retries = state.runs[file.run], file.upload
     if retries is not None and (retries.fault is not None or retries.not_before > state.now):
         return False
-    return run.plan.spill_origin is not None and state.paused(run.id, run.plan.spill_origin) is None
+    origin = run.plan.spill_origin
+    return origin is not None and state.paused(run.id, origin) is None and reaches(state, node, run.id, origin)
 
 
 def give_spill(decision: Decision, node: NodeEntry, file: FileEntry) -> None:

@@ -17,6 +17,8 @@ from stager.scheduler.migration import is_wanted_elsewhere
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, nearer_soon, next_use_on, peer_for
 from stager.scheduler.profiles import would_stay
+from stager.scheduler.reach import is_beside_workflow, reaches
+from stager.scheduler.relay import has_room, is_waited_for, never_by_relay, relay_for
 from stager.scheduler.sources import (
     denial,
     fetching_run,
@@ -54,7 +56,7 @@ def give_fetch(decision: Decision, node: NodeEntry, file: FileEntry, run: str, p
         "sha256": file.sha256,
         "executable": file.executable,
     }
-    if not give_stripes(decision, node, file, place, facts):
+    if is_beside_workflow(decision.state, run, place.origin) or not give_stripes(decision, node, file, place, facts):
         decision.emit(cmd.Fetch, node=node.id, transfer=decision.new_transfer(), **facts)
 
 
@@ -92,10 +94,24 @@ def fetch_wanted(decision: Decision, node: NodeEntry, file: FileEntry) -> None:
         if is_for_another(state, file, run) or own_fault(file, run) is not None:
             continue
         place = place_for(state, file, run)
-        if place.fault is None:
+        if place.fault is None and reaches(state, node, run, place.origin):
             give_fetch(decision, node, file, run, cmd.Purpose.DEMAND, DEMAND)
             return
-        give_up_fetch(decision, file, run, place.origin, place.fault)
+        fault = place.fault or never_by_relay(state, file)
+        if fault is None:
+            fetch_by_relay(decision, node, file, run)
+            return
+        give_up_fetch(decision, file, run, place.origin, fault)
+
+
+def fetch_by_relay(decision: Decision, node: NodeEntry, file: FileEntry, run: str) -> None:
+    """To a node that reaches its origin, from which this one gets it when it is there. Where there is none now, it is wanted again."""
+    state = decision.state
+    relay = relay_for(state, file)
+    if relay is not None and relay.id not in file.copies and has_room(decision, relay, file):
+        give_fetch(decision, relay, file, run, cmd.Purpose.DEMAND, DEMAND)
+    else:
+        state.want(node.id, file)
 
 
 def prefetch(decision: Decision, node: NodeEntry) -> None:
@@ -103,6 +119,8 @@ def prefetch(decision: Decision, node: NodeEntry) -> None:
     them, and what the next jobs need has room beside them.
     """
     state = decision.state
+    if state.relay_waits and is_waited_for(state, node):
+        return
     while node.candidates and len(node.prefetching) < state.policy.fetches_ahead_max:
         key, file_id = node.candidates[0]
         file = state.files[file_id]
@@ -125,15 +143,30 @@ def prefetch(decision: Decision, node: NodeEntry) -> None:
         if held_back or not free_space_ahead(decision, node, needed):
             return
         heappop(node.candidates)
-        bring_ahead(decision, node, file, run_id, min(FIRST_PREFETCH + order, LAST_PRIORITY))
+        if not bring_ahead(decision, node, file, run_id, min(FIRST_PREFETCH + order, LAST_PRIORITY)):
+            heappush(node.candidates, (key, file_id))
+            return
 
 
-def bring_ahead(decision: Decision, node: NodeEntry, file: FileEntry, run: str, priority: int) -> None:
-    peer = peer_for(decision.state, file, node.id)
+def bring_ahead(decision: Decision, node: NodeEntry, file: FileEntry, run: str, priority: int) -> bool:
+    """False: it waits for room on the node that reaches its origin."""
+    state = decision.state
+    peer = peer_for(state, file, node.id)
     if peer:
         give_copy(decision, node, file, run, peer, cmd.Purpose.PREFETCH, priority)
-    else:
-        give_fetch(decision, node, file, fetching_run(decision.state, file) or run, cmd.Purpose.PREFETCH, priority)
+        return True
+    by = fetching_run(state, file) or run
+    if reaches(state, node, by, place_for(state, file, by).origin):
+        give_fetch(decision, node, file, by, cmd.Purpose.PREFETCH, priority)
+        return True
+    relay = relay_for(state, file)
+    if relay is None or len(relay.prefetching) >= state.policy.fetches_ahead_max or is_waited_for(state, relay):
+        return False
+    if relay.id not in file.copies and not free_space_ahead(decision, relay, file.size_bytes):
+        return False
+    if relay.id not in file.copies:
+        give_fetch(decision, relay, file, by, cmd.Purpose.PREFETCH, priority)
+    return True
 
 
 def beside_bytes(state: State, run: RunEntry, node: NodeEntry) -> int:

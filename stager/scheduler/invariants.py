@@ -51,6 +51,7 @@ def broken_invariants(state: State) -> list[str]:
 def broken_queues(state: State) -> list[str]:
     found = [f"{name} is {left}, and was to be emptied" for name in ("lost", "back") if (left := getattr(state, name))]
     uploads = sum(not transfer.is_fetch for transfer in state.transfers.values())
+    found += [f"{name} is relayed, and not under way" for name in state.relaying if name not in state.transfers]
     if state.uploads_live != uploads:
         found.append(f"uploads_live is {state.uploads_live}, should be {uploads}")
     found += [f"{name} holds {key} under another key" for name in KEYED for key, entry in getattr(state, name).items() if entry.id != key]

@@ -51,6 +51,8 @@ class NodeEntry:
     nothing more; `leaving` are the files that it may have to give away before. `left`: what was under way there when it went.
     `since`: when it came, was lost, began to drain or was given up, whichever was last.
 
+    `apart`: it is on another host than the scheduler, and reaches no directory beside a workflow there.
+
     `cores`: of its hosts that are open, and what attempts have of those; where nobody has ever reported a host, those of the limits.
     """
 
@@ -88,6 +90,7 @@ class NodeEntry:
     dirty: bool = True  # True wherever it is not idle
     back_at: float = 0.0
     store_id: str = ""
+    apart: bool = False
     gone: str = ""  # then it has nothing, and nothing of it is under way
     draining: bool = False
     leaving: list[tuple[int, str]] = field(default_factory=list)

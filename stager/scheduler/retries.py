@@ -22,6 +22,8 @@ def transfer_failed(decision: Decision, event: ev.TransferFailed, transfer: Tran
     file, fault = decision.state.files[transfer.file], event.fault
     if transfer.assembles:
         decision.emit(cmd.GiveUpStripes, file=file.id, run=transfer.run, transfer=transfer.id, why=fault.message)
+    elif transfer.purpose is cmd.Purpose.RELAY:
+        relay_failed(decision, file, transfer, fault)
     elif transfer.is_fetch:
         fetch_failed(decision, file, transfer, fault)
     elif fault.code == UNKNOWN_CODE:
@@ -117,6 +119,19 @@ def upload_failed(decision: Decision, file: FileEntry, transfer: TransferEntry, 
         )
     else:
         decision.emit(cmd.RetryTransferAt, file=file.id, run=transfer.run, upload=True, not_before=next_retry_at(decision, file, retries))
+
+
+def relay_failed(decision: Decision, file: FileEntry, transfer: TransferEntry, fault: Fault) -> None:
+    """Its final is on the node that made it, and not where its place can be reached from."""
+    if file.destination is None or fault.code == UNKNOWN_CODE:
+        # Its copy was given up: it goes from another, or when it was made again.
+        return
+    state, tries, origin = decision.state, file.upload.copies_failed if file.upload is not None else 0, file.destination.location.origin
+    facts = {"file": file.id, "run": transfer.run, "upload": True}
+    if tries >= state.policy.transfer_attempts_max:
+        decision.emit(cmd.GiveUpTransfer, fault=fault, origin=origin, **facts)
+    else:
+        decision.emit(cmd.RetryTransferAt, not_before=decision.retry_at(tries, file.id), **facts)
 
 
 def superseded(transfer: TransferEntry, fault: Fault) -> Fault:

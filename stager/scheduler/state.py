@@ -21,6 +21,7 @@ from stager.scheduler.commands import Purpose, RunOutcome
 from stager.scheduler.events import EngineOutcome
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState, TransferState
+from stager.scheduler.stripe_entries import PartEntry, StripedFetch
 from stager.scheduler.tenant_entry import TenantEntry
 
 NEVER = 1 << 62
@@ -200,7 +201,7 @@ class TransferEntry(StateEntry):
     @property
     def is_fetch(self) -> bool:
         """Whether it brings a replica to its node, from wherever."""
-        return self.purpose in (Purpose.DEMAND, Purpose.PREFETCH, Purpose.EXTRA_COPY, Purpose.MOVE)
+        return self.purpose in (Purpose.DEMAND, Purpose.PREFETCH, Purpose.EXTRA_COPY, Purpose.MOVE, Purpose.RELAY)
 
     @property
     def on_line(self) -> bool:
@@ -211,30 +212,6 @@ class TransferEntry(StateEntry):
     def reads_on(self) -> str:
         """The node whose copy it reads: of a copy its source, of an upload its own."""
         return self.source or self.node
-
-
-@dataclass(slots=True)
-class PartEntry:
-    """One node's part of a file that comes in stripes; its id is its transfer and its generation. `here`: all of it came."""
-
-    id: str
-    assembly: str
-    node: str
-    file: str
-    run: str
-    size_bytes: int
-    here: bool = False  # then somebody assembles it
-    cancelled: bool = False
-
-
-@dataclass(slots=True)
-class StripedFetch:
-    """A file that comes to `node` in parts (by node, their transfers); `id`: the transfer that assembles them there."""
-
-    id: str
-    file: str
-    node: str
-    parts: dict[str, str] = field(default_factory=dict)  # each of them comes, or is here
 
 
 @dataclass(slots=True)
@@ -366,6 +343,8 @@ class State:
     active: dict[str, None] = field(default_factory=dict)  # exactly the runs that are not FINISHED
     attempts: dict[str, AttemptEntry] = field(default_factory=dict)
     transfers: dict[str, TransferEntry] = field(default_factory=dict)  # under way or CANCELLING
+    relay_waits: dict[str, None] = field(default_factory=dict)  # files that lacked room on a node that reaches their place
+    relaying: dict[str, None] = field(default_factory=dict)  # exactly those under way that were begun for a final
     paused_origins: dict[tuple[str, ...], Fault] = field(default_factory=dict)
     due_uploads: list[tuple[int, str]] = field(default_factory=list)
     uploads_live: int = 0  # transfers that bring no replica

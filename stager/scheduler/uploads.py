@@ -8,19 +8,26 @@ from heapq import heappop, heappush
 
 from stager.model.files import Destination, FileKind, OnExists
 from stager.scheduler import commands as cmd
+from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
 from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.reach import reaches
+from stager.scheduler.relay import has_room, never_by_relay, relay_for
 from stager.scheduler.state import FileEntry, State
 from stager.scheduler.states import CopyState, RunState
 
 WRITE_BACK = 10
+# Under way to nodes that reach their places. What comes there needs room until it is home.
+RELAYS_MAX = 8
+# Finals that cannot go now are looked past, and no more than these at a step.
+LOOKS_MAX = 256
 
 
 def send_finals(decision: Decision) -> None:
     """In the order of their producers; at most `uploads_max` at a time."""
     state = decision.state
     kept: list[tuple[int, str]] = []
-    while state.due_uploads and state.uploads_live < state.policy.uploads_max:
+    while state.due_uploads and state.uploads_live < state.policy.uploads_max and len(kept) < LOOKS_MAX:
         entry = heappop(state.due_uploads)
         file = state.files[entry[1]]
         if is_due(state, file) and not send_final(decision, file):
@@ -50,10 +57,13 @@ def send_final(decision: Decision, file: FileEntry) -> bool:
     if paused is not None:
         decision.emit(cmd.GiveUpTransfer, file=file.id, run=file.run, upload=True, fault=paused, origin=origin)
         return True
-    copy = file.copies[reachable[0]]
+    able = [node for node in reachable if reaches(state, state.nodes[node], file.run, origin)]
+    if not able:
+        return send_to_relay(decision, file, reachable[0], origin)
+    copy = file.copies[able[0]]
     decision.emit(
         cmd.Upload,
-        node=reachable[0],
+        node=able[0],
         transfer=decision.new_transfer(),
         file=file.id,
         generation=copy.generation,
@@ -68,8 +78,21 @@ def send_final(decision: Decision, file: FileEntry) -> bool:
         executable=file.executable,
         attempt_number=(file.upload.failures + file.upload.outages if file.upload else 0) + 1,
         replaces=file.left.token if file.left is not None else "",
-        made_at=file.made_at if may_be_superseded(state.nodes[reachable[0]], file, destination) else None,
+        made_at=file.made_at if may_be_superseded(state.nodes[able[0]], file, destination) else None,
     )
+    return True
+
+
+def send_to_relay(decision: Decision, file: FileEntry, source: str, origin: str) -> bool:
+    """To a node from which its place can be reached; when it is there it is due again. False: not now, it stays due."""
+    state = decision.state
+    relay, fault = relay_for(state, file), never_by_relay(state, file)
+    if fault is not None:
+        decision.emit(cmd.GiveUpTransfer, file=file.id, run=file.run, upload=True, fault=fault, origin=origin)
+        return True
+    if relay is None or relay.id in file.copies or len(state.relaying) >= RELAYS_MAX or not has_room(decision, relay, file):
+        return False
+    give_copy(decision, relay, file, file.run, source, cmd.Purpose.RELAY, WRITE_BACK)
     return True
 
 

@@ -78,7 +78,7 @@ class AccessPolicy:
     def _in_a_root(self, origin: Origin) -> Placed:
         only_own(origin, OWN_OPTIONS, {})
         if origin.name in self.sent:
-            return Placed(replace(origin, url="file://" + quote(self.sent[origin.name]), credentials=""))
+            return Placed(replace(origin, url="file://" + quote(self.sent[origin.name]), credentials="", beside_workflow=True))
         path = os.path.realpath(file_config(origin, urlsplit(origin.url), {}, self.environ)["base_path"])
         if self.trees and path.startswith(f"{os.path.realpath(self.trees)}/"):
             return Placed(replace(origin, url="file://" + quote(path), credentials=""))

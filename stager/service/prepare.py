@@ -56,9 +56,18 @@ def ready_to_run(workflow: Workflow, settings: Settings, access: OriginAccess, o
     if not workflow.engine:
         require_free(workflow, access, StateDir(settings.state_dir).runs, tenant)
     plan = plan_as_asked(workflow, settings, load_profiles(settings), options)
+    require_spill_reached(workflow, plan, settings)
     if not workflow.engine:
         check_capacity(plan)
     return plan
+
+
+def require_spill_reached(workflow: Workflow, plan: Plan, settings: Settings) -> None:
+    """Raises Refused where jobs run beside nodes of other hosts, and intermediates would be spilled to a directory of this one."""
+    spill = workflow.origins.get(plan.spill_origin) if plan.spill_origin is not None else None
+    if spill is not None and spill.beside_workflow and settings.pool and has_stores(with_joined(settings)):
+        text = f"intermediates cannot be spilled to {spill.name!r}, a directory beside the workflow that nodes of other hosts do not reach"
+        raise Refused(f"{text}; name an origin that all of them reach, as sftp or S3", code="origin_elsewhere", subject=spill.name)
 
 
 def plan_as_asked(workflow: Workflow, settings: Settings, profiles: Profiles, options: SubmitOptions) -> Plan:

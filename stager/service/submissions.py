@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from stager import rest, wire
 from stager.adapters.origin_access import IonodeOriginAccess
-from stager.model.errors import Denied, InvalidInput, Refused, StagerError
+from stager.model.errors import Denied, InvalidInput, StagerError
 from stager.model.prices import prices_for
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import check_capacity
@@ -169,10 +169,6 @@ class Submissions(Rights):
         if not upload.directories:
             yield {}
             return
-        if keep and has_other_hosts(self.settings):
-            text = "I/O nodes of this service are on other hosts, which cannot read directories that come with a workflow"
-            text += "; put the files at an origin that all of them reach, as sftp or S3"
-            raise Refused(text, code="directories_elsewhere", subject="directories")
         directories = SentDirectories(self.sent.of(tenant))
         tree = directories.lay(upload.directories)
         try:
@@ -207,12 +203,6 @@ class Submissions(Rights):
             allowed = translated(spilling(workflow, upload.options.spill), access_policy)
             notes = tuple(note.replace(f"{place}/", "") for note in allowed.notes)
             yield Read(replace(allowed, source_path="", notes=notes), found, access)
-
-
-def has_other_hosts(settings: Settings) -> bool:
-    """Whose nodes were named, or have joined."""
-    joined = StateDir(settings.state_dir).nodes
-    return any(place.by_tls for place in settings.nodes) or (joined.is_dir() and any(joined.iterdir()))
 
 
 def chosen(options: rest.Options) -> SubmitOptions:

@@ -35,7 +35,7 @@ class Replica(StateEntry):
 @dataclass(slots=True)
 class SimNode:
     """`up`: the process lives. `heard`: the scheduler can reach it. `absent`: it has not joined yet, or has left for good. `wiped`: how
-    often it lost its disk.
+    often it lost its disk. `apart`: as in `NodeReported`.
 
     Reservations are by the id of the transfer or attempt. `sandbox_bytes`: what attempts may write `beyond` their reservations, all
     together; None: nobody watches.
@@ -51,6 +51,7 @@ class SimNode:
     up: bool = True
     heard: bool = True
     absent: bool = False
+    apart: bool = False
     wiped: int = 0
     used_bytes: int = 0
     reserved_bytes: int = 0

@@ -122,14 +122,17 @@ class SimWorld:
         late: Sequence[str] = (),
         shares: Mapping[str, TenantShare] | None = None,
         host_tenants: Mapping[str, str] | None = None,
+        apart: Sequence[str] = (),
     ) -> None:
-        """`late`: nodes that have not joined yet. `host_tenants`: of hosts that are some tenant's alone, by host."""
+        """`late`: nodes that have not joined yet. `host_tenants`: of hosts that are some tenant's alone, by host. `apart`: nodes that reach
+        no directory beside a workflow.
+        """
         self.topology, self.policy = topology, policy or Policy()
         self.limits = limits or Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
         self.faults, self.checkers, self.resumes_max, self.keep_journal = faults, tuple(checkers), resumes_max, keep_journal
         self.clock = Clock()
         self.links = Links(node_links(topology))
-        self.nodes = {node.id: sim_node(node) for node in topology.nodes}
+        self.nodes = {node.id: sim_node(node, node.id in apart) for node in topology.nodes}
         for name in late:
             self.nodes[name].absent, self.nodes[name].up = True, False
         self.origins: dict[str, SimOrigin] = {}
@@ -353,6 +356,7 @@ class SimWorld:
             transfers=transfers,
             can_assemble=True,
             store_id=f"{node.id}/{node.wiped}",
+            apart=node.apart,
         )
 
     # Words
@@ -423,8 +427,10 @@ def tell_engines(world: SimWorld, events: Sequence[Any], commands: Sequence[Any]
         engine.heard(events, commands)
 
 
-def sim_node(node: Node) -> SimNode:
-    return SimNode(node.id, node.capacity_bytes, node.can_link, node.overhead_s, node.sandbox_bytes, node.overhead_file_s)
+def sim_node(node: Node, apart: bool) -> SimNode:
+    made = SimNode(node.id, node.capacity_bytes, node.can_link, node.overhead_s, node.sandbox_bytes, node.overhead_file_s)
+    made.apart = apart
+    return made
 
 
 def sim_hosts(topology: Topology) -> dict[str, SimHost]:

@@ -31,6 +31,10 @@ class Dead:
             address = closed.getsockname()[:2]
         self.client = NodeClient(address, "", epoch=epoch)
 
+    @property
+    def apart(self) -> bool:
+        return False
+
     def peer_address(self) -> PeerAddress | None:
         return None
 

@@ -31,6 +31,7 @@ from stager.sim.faults import ALL_TROUBLES, HOST_TROUBLES, NO_FAULTS, WITH_DEPAR
 from stager.sim.sampling import Spread
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
+from tests.sim.apart_cases import set_apart
 from tests.sim.departure_cases import WITH_COPIES, copied, joined_late
 from tests.sim.departures import DepartureWatch
 from tests.sim.direct_access_cases import direct_access
@@ -39,7 +40,7 @@ from tests.sim.engine_cases import engine_case, troubles_of
 from tests.sim.held_cases import held
 from tests.sim.hosts_cases import none_left, with_hosts
 from tests.sim.hosts_cases import troubles_of as host_troubles
-from tests.sim.plans import modest
+from tests.sim.plans import modest, with_deterministic
 from tests.sim.tenant_cases import TenantWatch, with_tenants
 
 LINKS = (OriginLink("home", 1000.0, 500.0, 0.05), OriginLink("archive", 2000.0, 2000.0, 0.02))
@@ -71,6 +72,7 @@ class Case:
     tenants: tuple[tuple[str, int], ...] = ()
     shares: Mapping[str, TenantShare] = field(default_factory=dict)
     host_tenants: Mapping[str, str] = field(default_factory=dict)
+    apart: tuple[str, ...] = ()
     slack_s: float = 0.0
 
 
@@ -243,12 +245,6 @@ def node_losses_case(seed: int) -> Case:
     return replace(case, topology=topology, workflows=workflows, plans=plans)
 
 
-def with_deterministic(workflow: Workflow, random: Random) -> Workflow:
-    share = random.choice((0.0, 0.5, 1.0))
-    jobs = {name: replace(job, deterministic=random.random() < share) for name, job in workflow.jobs.items()}
-    return replace(workflow, jobs=jobs)
-
-
 # A file of the largest size that is drawn then has some twenty stripes.
 LARGE = 80_000
 
@@ -382,6 +378,8 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "engine_gone": lambda seed: engine_case(seed, Case, sys.modules[__name__], WITH_DEPARTURES),
     "tenants": lambda seed: with_tenants((nodes_case, runs_case, faults_case, node_faults_case)[seed % 4](seed), seed),
     "tenant_hosts": lambda seed: with_tenants(KINDS["host_faults" if seed % 2 else "hosts"](seed), seed),
+    "apart": lambda seed: set_apart((nodes_case, unequal_case, node_faults_case, node_losses_case)[seed % 4](seed), seed),
+    "apart_hosts": lambda seed: set_apart(KINDS[("host_faults", "hosts", "stripes", "pooled")[seed % 4]](seed), seed),
     "held": lambda seed: held((nodes_case, runs_case, node_faults_case, pooled_case, faults_case)[seed % 5](seed)),
     "direct": lambda seed: direct_access(runs_case(seed) if seed % 2 else plain_case(seed)),
     "direct_faults": lambda seed: direct_access(node_faults_case(seed) if seed % 3 == 0 else faults_case(seed, names=seed % 3 == 1)),
@@ -400,6 +398,7 @@ def world_of(case: Case) -> SimWorld:
         keep_journal=True,
         shares=case.shares,
         host_tenants=case.host_tenants,
+        apart=case.apart,
     )
     starts = case.starts_s or (0.0,) * len(case.workflows)
     for number, (workflow, plan, at) in enumerate(zip(case.workflows, case.plans, starts, strict=True)):

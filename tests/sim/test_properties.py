@@ -31,6 +31,8 @@ SHORT = {
     "host_departures": 200,
     "two_copies": 200,
     "held": 200,
+    "apart": 150,
+    "apart_hosts": 150,
     "tenants": 200,
     "tenant_hosts": 150,
     "unequal": 150,

@@ -46,6 +46,10 @@ class ScriptedNode:
     def client(self) -> Any:
         return self
 
+    @property
+    def apart(self) -> bool:
+        return False
+
     def peer_address(self) -> PeerAddress | None:
         return PeerAddress(self.address, f"token of {self.node_id}", self.incarnation) if self.address else None
 

@@ -22,6 +22,8 @@ class PlaceChecker(QuietChecker):
         run = world.runs.get(command.run)
         if run is None or command.origin not in run.workflow.origins:
             raise Violation(f"{type(command).__name__} {command.path} names {command.origin!r}, which is no origin of run {command.run!r}")
+        if world.nodes[command.node].apart and run.workflow.origins[command.origin].beside_workflow:
+            raise Violation(f"{type(command).__name__} has {command.node} ask {command.origin!r}, which it does not reach")
         spilled = command.path == f".stager-spill/{command.run}/{command.file}" and command.origin == run.plan.spill_origin
         if not spilled and (command.origin, command.path) not in said_places(run, command):
             where = f"{command.origin}:{command.path}"
