@@ -32,6 +32,7 @@ CALLED_FROM_OUTSIDE = {
 # Who else may read the environment, and why.
 MAY_READ_ENVIRONMENT = {
     "stager/service/settings.py": "it is the reader",
+    "stager/adapters/far_side.py": "a program of its own, which is sent to other hosts",
     "stager/fs/filesystem.py": "a client in programs of others, which have no settings of ours",
     "plugins/pegasus/pegasus_stager/settings.py": "Pegasus tells its programs through it what is asked of them; it is the plugin's reader",
 }

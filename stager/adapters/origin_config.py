@@ -7,18 +7,16 @@ secrets and goes over a 0600 socket into memory, never into a file, a log or a p
 from __future__ import annotations
 
 import configparser
-import os
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from stager.adapters.ssh_config import agent_socket, expanded, split_paths, ssh_settings
 from stager.model.errors import Denied, InvalidInput, Refused
 from stager.model.units import parse_size_bytes
 from stager.model.workflow import Origin, OriginKind
 
-SSH_DEADLINE_S = 20.0
 TRUE = frozenset({"1", "true", "yes", "on"})
 
 
@@ -75,7 +73,8 @@ def sftp_config(origin: Origin, url: SplitResult, options: Mapping[str, str], en
         raise InvalidInput(f"origin {origin.name!r}: {origin.url} names no host; write sftp://user@host/dir", subject=origin.name)
     if url.password is not None:
         raise InvalidInput(f"origin {origin.name!r}: take the password out of the URL; use an ssh key or agent", subject=origin.name)
-    said = ssh_settings(origin, url, environ)
+    user = unquote(url.username) if url.username else None
+    said = ssh_settings(url.hostname, url.port, user, environ, f"origin {origin.name!r}", origin.name)
     for key in ("proxyjump", "proxycommand"):
         if said.get(key, ["none"])[0].lower() not in ("none", ""):
             text = f"origin {origin.name!r}: your ssh configuration reaches {url.hostname} through {key} {said[key][0]!r}"
@@ -102,38 +101,9 @@ def sftp_config(origin: Origin, url: SplitResult, options: Mapping[str, str], en
     }
 
 
-def ssh_settings(origin: Origin, url: SplitResult, environ: Mapping[str, str]) -> dict[str, list[str]]:
-    """`ssh -G` as a mapping of lower-case keys to all their values."""
-    host = str(url.hostname)
-    if host.startswith("-") or (url.username or "").startswith("-"):
-        raise InvalidInput(f"origin {origin.name!r}: the host or user in {origin.url} starts with '-'", subject=origin.name)
-    command = ["ssh", "-G"]
-    if environ.get("STAGER_SSH_CONFIG"):
-        command += ["-F", environ["STAGER_SSH_CONFIG"]]
-    if url.port is not None:
-        command += ["-p", str(url.port)]
-    if url.username:
-        command += ["-l", unquote(url.username)]
-    try:
-        done = subprocess.run([*command, "--", host], capture_output=True, env=dict(environ), timeout=SSH_DEADLINE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        text = f"origin {origin.name!r}: `ssh -G {host}` cannot be run ({problem}); install the OpenSSH client"
-        raise Refused(text, code="unsupported", subject=origin.name) from problem
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise InvalidInput(f"origin {origin.name!r}: ssh does not take your configuration for {host}: {said}", subject=origin.name)
-    settings: dict[str, list[str]] = {}
-    for line in done.stdout.decode(errors="replace").split("\n"):
-        key, _, value = line.partition(" ")
-        settings.setdefault(key.lower(), []).append(value.strip(" "))
-    return settings
-
-
 def identities_of(origin: Origin, said: Mapping[str, list[str]], environ: Mapping[str, str]) -> tuple[list[str], bool, str | None]:
     """Key files that are there, whether only they may be used, and the agent's socket."""
-    agent = said.get("identityagent", ["SSH_AUTH_SOCK"])[0]
-    agent = environ.get("SSH_AUTH_SOCK", "") if agent == "SSH_AUTH_SOCK" else environ.get(agent[1:], "") if agent.startswith("$") else agent
-    socket = None if agent in ("none", "") else expanded(agent, environ)
+    socket = agent_socket(said, environ)
     if origin.credentials.startswith("key:"):
         path = expanded(origin.credentials[4:], environ)
         if not Path(path).is_file():
@@ -150,22 +120,6 @@ def identities_of(origin: Origin, said: Mapping[str, list[str]], environ: Mappin
         raise InvalidInput(text, subject=origin.name)
     files = [expanded(path, environ) for path in split_paths(said, "identityfile")]
     return [path for path in files if Path(path).is_file()], said.get("identitiesonly", ["no"])[0] == "yes", socket
-
-
-def split_paths(said: Mapping[str, list[str]], *keys: str) -> list[str]:
-    """Known-hosts settings name several files on a line, identity files one a line (which may hold spaces)."""
-    paths: list[str] = []
-    for key in keys:
-        for value in said.get(key, []):
-            paths += [value] if key == "identityfile" else value.split(" ")
-    return [path for path in paths if path.lower() not in ("none", "")]
-
-
-def expanded(path: str, environ: Mapping[str, str]) -> str:
-    """`~` is the home of the environment passed in."""
-    if path == "~" or path.startswith("~/"):
-        return environ.get("HOME", os.path.expanduser("~")) + path[1:]
-    return path
 
 
 def remote_path(url: SplitResult) -> str:

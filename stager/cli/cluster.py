@@ -8,11 +8,10 @@ from pathlib import Path
 import click
 
 from stager.adapters.authority import LEAF_DAYS, OWN_POOL, SCHEDULER, Authority, Leaf
-from stager.adapters.invites import Invites
 from stager.adapters.node_place import EMBEDDED_NODE
 from stager.cli.options import Duration, json_option, print_json, settings_of, state_dir_option
-from stager.model.errors import InvalidInput
 from stager.model.units import format_duration
+from stager.service.inviting import ROLE, invite_url
 from stager.service.state_dir import StateDir, pool_tls_of
 
 
@@ -78,7 +77,7 @@ Example:
   stager cluster invite
   stager cluster invite --ttl '2 h' --json""",
 )
-@click.option("--role", type=click.Choice(["node"]), default="node", show_default=True, help="what the host that joins may be")
+@click.option("--role", type=click.Choice([ROLE]), default=ROLE, show_default=True, help="what the host that joins may be")
 @click.option("--ttl", type=Duration(), default="15 min", show_default=True, help="how long the invite is good")
 @click.option(
     "--address", default="", metavar="HOST:PORT", help="where that host reaches `stager serve --cluster-listen`; default: where it listens"
@@ -87,25 +86,12 @@ Example:
 @json_option
 def invite(role: str, ttl: float, address: str, state_dir: Path | None, as_json: bool) -> None:
     """Print a URL that lets one host join, once. Whoever has it can: send it by a way that nobody else reads."""
-    place = place_of(state_dir)
-    fingerprint = Authority(place.authority).fingerprint()
-    now = time.time()
-    at = address or listening_at(place)
-    secret = Invites(place.authority / "invites").make(role, now, ttl)
-    url = f"https://{at}/#{fingerprint}.{secret}"
+    made = invite_url(place_of(state_dir), time.time(), ttl, address, role)
     if as_json:
-        print_json({"url": url, "role": role, "expires_at": now + ttl, "ca_sha256": fingerprint})
+        print_json({"url": made.url, "role": role, "expires_at": made.expires_at, "ca_sha256": made.ca_sha256})
         return
-    click.echo(url)
+    click.echo(made.url)
     click.echo(f"good for {format_duration(ttl)}, for one host; there: stager host join URL", err=True)
-
-
-def listening_at(place: StateDir) -> str:
-    try:
-        return (place.authority / "address").read_text().strip()
-    except FileNotFoundError:
-        text = "no service listens for hosts that join; start `stager serve --cluster-listen IP:PORT`, or name --address"
-        raise InvalidInput(text, code="not_listening", subject="address") from None
 
 
 def place_of(state_dir: Path | None) -> StateDir:

@@ -74,11 +74,14 @@ def join(
     """Have this host store files and run jobs in the cluster that the invite URL is of (`stager cluster invite`).
 
     An I/O node and a worker of the scheduler's pool go on when this command has ended, and are started again where they end. Called again
-    with the same --store it is the same host, and only what is said now changes. Without URL it is started again, as after a reboot.
+    with the same --store it is the same host, and only what is said now changes. Without URL it is started again, as after a reboot. `-`
+    reads the URL from standard input, so that no list of processes shows it.
     """
     from stager.service.host_node import Wanted
     from stager.service.host_up import bring_up
 
+    if url == "-":
+        url = sys.stdin.readline().strip()
     settings = read_settings()
     place = host_dir(settings, store)
     wanted = Wanted(

@@ -1,4 +1,4 @@
-"""`stager worker`."""
+"""`stager worker`, which runs jobs on this host, and `stager worker up`, which has another one do so."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
+from stager.cli.by_ssh import bring_up, scratch_path, size_option, up_options
 from stager.cli.options import Size
 from stager.model.errors import InvalidInput
 from stager.model.topology import HERE
@@ -17,11 +19,26 @@ from stager.model.topology import HERE
 SCRATCH_SHARE = 0.8
 
 
-@click.command(
+class OrAddress(click.Group):
+    """A command that takes an address; where its first word is the name of one below it, it is that one."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+        below = self.commands.get(args[0]) if args else None
+        if below is not None:
+            return below.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.group(
+    cls=OrAddress,
+    invoke_without_command=True,
+    no_args_is_help=False,
+    subcommand_metavar="",
+    context_settings={"allow_interspersed_args": True},
     epilog="""\b
 Example:
   stager worker tcp://127.0.0.1:8786 --node node0=$HOME/.local/state/stager/node --scratch /scratch/stager
-  stager worker tls://10.0.0.1:8786 --tls-dir pool-tls --node io1 --scratch /scratch --cores 16"""
+  stager worker tls://10.0.0.1:8786 --tls-dir pool-tls --node io1 --scratch /scratch --cores 16""",
 )
 @click.argument("pool", metavar="ADDRESS")
 @click.option(
@@ -109,3 +126,29 @@ def linked_nodes(words: tuple[str, ...]) -> dict[str, Path]:
             raise InvalidInput(f"no I/O node has its store in {store}: there is no such directory", subject=store)
         found[node] = Path(store).absolute()
     return found
+
+
+@command.command(
+    "up",
+    epilog="""\b
+Example:
+  stager worker up ssh://me@io1/srv/stager --cores 16
+  stager worker up ssh://me@h2 --beside io1 --scratch /scratch""",
+)
+@click.argument("url", metavar="ssh://[USER@]HOST[:PORT][/DIR]")
+@click.option("--beside", default="", metavar="ID", help="the I/O node that jobs read from, where none is in DIR")
+@click.option("--cores", type=click.IntRange(1), help="cores for jobs; default: all")
+@size_option("--memory", "memory for jobs; default: all")
+@click.option("--scratch", type=click.Path(path_type=Path), help="the directory there for jobs' sandboxes; default: in DIR")
+@size_option("--scratch-size", "how much of that disk jobs may use; default: 80 % of what is free")
+@up_options
+def up(
+    url: str, beside: str, cores: int | None, memory: int | None, scratch: Path | None, scratch_size: int | None, node_id: str, **how: Any
+) -> None:
+    """Copy this stager to a host by ssh, and have a worker of the scheduler's pool run there. `stager ionode up` says what is needed for
+    that. The I/O node in DIR goes on, and jobs read from it.
+    """
+    from stager.service.host_node import Wanted
+
+    wanted = Wanted(node_id, None, "", None, None, beside, cores, memory, scratch_path(scratch), scratch_size)
+    bring_up(url, is_node=False, wanted=wanted, how=how)

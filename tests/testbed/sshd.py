@@ -88,7 +88,7 @@ class Sshd:
     def start(self) -> None:
         """On a new port the first time, on the same one after `stop`."""
         if os.getuid() == 0:
-            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+            self.where.outside("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         sshd = needed_program("sshd", "openssh-server")
         known = self.port
         for last_try in (False, False, True):

@@ -108,3 +108,9 @@ def test_a_workflow_of_an_engine_is_not_submitted_by_hand(tmp_path: Path, monkey
     assert "valid: 1 jobs" in CliRunner().invoke(program.stager, ["validate", str(file)]).output
     result = CliRunner().invoke(program.stager, ["submit", str(file)])
     assert result.exception is not None and "are run by airflow" in str(result.exception) and not (tmp_path / "state").exists()
+
+
+def test_a_worker_takes_an_address_or_the_name_of_a_command() -> None:
+    for words, told in ((["tls://a:1"], "Missing option '--node'"), (["tls://a:1", "--name", "h"], "'--node'"), (["up"], "'ssh://")):
+        result = CliRunner().invoke(program.stager, ["worker", *words])
+        assert result.exit_code == 2 and told in result.output, result.output

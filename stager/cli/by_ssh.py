@@ -1,0 +1,92 @@
+"""What `stager ionode` and `stager worker` share where they bring up another host by ssh: options, and how they tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stager.cli.options import Size, json_option, print_json, settings_of, state_dir_option
+from stager.model.units import format_size
+from stager.service.state_dir import StateDir
+
+if TYPE_CHECKING:
+    from stager.service.host_node import Wanted
+    from stager.service.up_by_ssh import FarFacts
+
+DONE = {
+    "nothing": "is up already with the same version, and nothing was changed",
+    "joined": "has joined the cluster",
+    "started": "is up again",
+    "changed": "is up, with what was said now",
+    "replaced": "is up with this version",
+}
+
+
+def up_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Of both."""
+    for option in (
+        json_option,
+        state_dir_option,
+        click.option(
+            "--address",
+            default="",
+            metavar="HOST:PORT",
+            help="where that host reaches `stager serve --cluster-listen`; default: where it listens",
+        ),
+        click.option(
+            "--replace", "may_replace", is_flag=True, help="where another version runs there: end it and start this one; jobs go on"
+        ),
+        click.option(
+            "--python", default="", metavar="PROGRAM", help="a Python there of the same version as here; default: python3.N or python3"
+        ),
+        click.option("--node-id", default="", metavar="ID", help="the name of that host and of its node; default: its host name"),
+    ):
+        command = option(command)
+    return command
+
+
+def size_option(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(name, type=Size(), help=text)
+
+
+def bring_up(url: str, *, is_node: bool, wanted: Wanted, how: dict[str, Any]) -> None:
+    """`how`: the options of `up_options`, but for the node's name."""
+    from stager.adapters.ssh_link import SshTarget
+    from stager.service import up_by_ssh
+
+    target = SshTarget.of(url)
+    settings = settings_of(how["state_dir"])
+    asked = up_by_ssh.FarUp(target, is_node, wanted, how["python"], how["may_replace"], how["address"])
+    facts = up_by_ssh.bring_up(
+        asked, StateDir(settings.state_dir), settings.environ, lambda text: click.echo(f"{target}: {text}", err=True)
+    )
+    if how["as_json"]:
+        print_json(json_of(facts))
+    else:
+        tell(facts)
+
+
+def json_of(facts: FarFacts) -> dict[str, Any]:
+    own = {"host": facts.host, "node": facts.node_id, "store": facts.store, "software": facts.software}
+    return {**own, "done": facts.done, "sent_files": facts.sent_files, "joined": facts.joined}
+
+
+def tell(facts: FarFacts) -> None:
+    click.echo(f"{facts.node_id} ({facts.host}) {DONE[facts.done]}")
+    if "address" in facts.joined:
+        click.echo(f"node {facts.node_id} at {facts.joined['address']}: {format_size(facts.joined['capacity_bytes'])} in {facts.store}")
+    worker = facts.joined.get("worker")
+    if worker and not facts.joined["worker_problem"]:
+        click.echo(f"worker {facts.node_id} of the pool {worker['pool']}, beside the node {worker['beside']}; `stager host list` shows it")
+    elif worker:
+        click.echo(f"no worker yet: {facts.joined['worker_problem']}", err=True)
+
+
+def scratch_path(scratch: Path | None) -> str:
+    """On that host: a path that is not absolute would be one of nobody's directory."""
+    if scratch is not None and not scratch.is_absolute():
+        raise click.UsageError(f"--scratch {scratch} is a directory of that host; write its whole path")
+    return str(scratch) if scratch is not None else ""

@@ -1,0 +1,42 @@
+"""`stager ionode`: I/O nodes of other hosts, reached by ssh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from stager.cli.by_ssh import bring_up, size_option, up_options
+
+
+@click.group(
+    epilog="""\b
+Example:
+  stager ionode up ssh://me@io1/srv/stager --capacity '500 GB'"""
+)
+def command() -> None:
+    """Bring up an I/O node on another host, from the scheduler's. `stager node` is for nodes that are in the cluster."""
+
+
+@command.command(
+    "up",
+    epilog="""\b
+Example:
+  stager ionode up ssh://me@io1/srv/stager --capacity '500 GB'
+  stager ionode up ssh://io2 --node-id io2""",
+)
+@click.argument("url", metavar="ssh://[USER@]HOST[:PORT][/DIR]")
+@size_option("--capacity", "space for replicas; default: four fifths of what is free there")
+@click.option(
+    "--listen", default="", metavar="IP:PORT", help="where others reach the node; default: a free port of that host's own address"
+)
+@up_options
+def up(url: str, capacity: int | None, listen: str, node_id: str, **how: Any) -> None:
+    """Copy this stager to a host by ssh, and have an I/O node of the cluster run there in DIR.
+
+    The key of the host has to be in known_hosts. Your ssh configuration, keys and agent are used. The host needs Python of the same version
+    as here, and nothing else. Called again it does nothing where all is as it should be, and changes what is said now.
+    """
+    from stager.service.host_node import Wanted
+
+    bring_up(url, is_node=True, wanted=Wanted(node_id, capacity, listen), how=how)

@@ -1,0 +1,207 @@
+"""`stager ionode up` and `stager worker up`: hosts that have an ssh server and a Python, and share no files with the scheduler's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stager.adapters.authority import Authority
+from stager.scheduler import commands as cmd
+from stager.service.state_dir import StateDir
+from tests.e2e.nodes_rig import batches_of, given_in
+from tests.e2e.test_cluster_in_ten_minutes import PooledCluster, workflow_of
+from tests.testbed.network import Network
+from tests.testbed.processes import all_pids
+from tests.testbed.s3 import S3
+from tests.testbed.sshd import Sshd
+from tests.testbed.waiting import wait_until
+
+pytest.importorskip("paramiko")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+DIR = "/srv/io"
+# Whatever Python runs the tests: the system's may be another version.
+PYTHON = str(Path(sys.executable).resolve())
+SECRET = re.compile(rb"#[0-9a-f]{64}\.[A-Za-z0-9_-]{16}")
+
+
+class SshHost:
+    """A private host whose start files are slow, print something, and leave a line open."""
+
+    def __init__(self, net: Network, name: str) -> None:
+        self.host = net.host(name, private=True)
+        place = self.host.outside("/srv/sshd")
+        place.mkdir()
+        (place / ".bashrc").write_text("echo 'welcome to this host'\nsleep 0.5\nprintf 'mind the'\n")
+        self.sshd = Sshd(place, place / "data", where=self.host)
+
+    def config(self, name: str, *more: str) -> str:
+        return self.sshd.ssh_config_text(name) + "".join(f"  {line}\n" for line in more)
+
+
+class Bed:
+    """A cluster, a host `a`, and another one by which alone ssh reaches it."""
+
+    def __init__(self, net: Network, place: Path) -> None:
+        self.cluster = PooledCluster(net, place)
+        self.a, self.jump = SshHost(net, "a"), SshHost(net, "jump")
+        (self.jump.host.outside("/srv/sshd") / ".bashrc").unlink()
+        self.config = place / "ssh_config"
+
+    def begin(self) -> None:
+        for each in (self.a, self.jump):
+            each.sshd.start()
+        self.config.write_text(self.a.config("near-a") + self.a.config("A", "ProxyJump jump") + self.jump.config("jump"))
+        self.cluster.begin()
+        self.cluster.stager.env = {**self.cluster.stager.env, "STAGER_SSH_CONFIG": str(self.config)}
+
+    def end(self) -> None:
+        self.cluster.end()
+        for each in (self.a, self.jump):
+            each.sshd.stop()
+
+    def up(self, what: str, url: str, *words: str) -> dict[str, Any]:
+        done = self.cluster.stager.run(what, "up", url, "--python", PYTHON, "--json", *words)
+        facts: dict[str, Any] = json.loads(done.stdout)
+        return facts
+
+    def refused(self, url: str, *words: str, what: str = "ionode") -> str:
+        done = self.cluster.stager.run(what, "up", url, *words, code=None)
+        assert done.returncode not in (0, 1), done.stdout + done.stderr
+        return done.stderr
+
+
+@pytest.fixture
+def bed(net: Network, short_dir: Path) -> Iterator[Bed]:
+    made = Bed(net, short_dir)
+    made.begin()
+    yield made
+    made.end()
+
+
+@contextlib.contextmanager
+def seen_in_command_lines(text: str) -> Iterator[list[bytes]]:
+    """Those of all processes, again and again, that have it in them."""
+    found: list[bytes] = []
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.002):
+            for pid in all_pids():
+                with contextlib.suppress(OSError):
+                    line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                    if text.encode() in line:
+                        found.append(line)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        is_over.set()
+        watcher.join()
+
+
+def files_with_a_secret(*places: Path) -> list[Path]:
+    paths = [path for place in places for path in place.rglob("*") if path.is_file() and "site-packages" not in path.parts]
+    return [path for path in paths if SECRET.search(path.read_bytes())]
+
+
+def test_a_host_is_brought_up_by_ssh_and_runs_jobs(bed: Bed, net: Network) -> None:
+    cluster, store = bed.cluster, bed.a.host.outside(DIR)
+    fingerprint = Authority(StateDir(cluster.stager.state_dir).authority).fingerprint()
+    with seen_in_command_lines(fingerprint) as shown:
+        first = bed.up("ionode", f"ssh://A{DIR}", "--node-id", "a", "--capacity", "100 MB")
+    assert (first["done"], first["node"], first["store"]) == ("joined", "a", DIR), first
+    assert not shown
+    # By the jump host of the configuration.
+    assert f"from {bed.jump.host.address}" in bed.a.sshd.log.read_text()
+    assert not files_with_a_secret(store, cluster.place, bed.a.sshd.directory, bed.jump.sshd.directory)
+    wait_until(lambda: cluster.is_up("a"), "the node to be taken up", 30)
+    assert "a" not in cluster.hosts()
+
+    again = bed.up("ionode", f"ssh://A{DIR}")
+    assert (again["done"], again["sent_files"]) == ("nothing", 0)
+    assert cluster.nodes()["a"].pid == first["joined"]["pid"]
+
+    worker = bed.up("worker", f"ssh://near-a{DIR}", "--cores", "2", "--memory", "1 GB")
+    assert (worker["done"], worker["sent_files"], worker["joined"]["worker_problem"]) == ("changed", 0, ""), worker
+    assert worker["joined"]["pid"] == first["joined"]["pid"]
+    wait_until(lambda: cluster.hosts() == {"a": ("open", "a", 2)}, "the worker", 60)
+    assert bed.up("worker", f"ssh://near-a{DIR}")["done"] == "nothing"
+
+    # What is not as it was sent is sent again, and only that.
+    program = store / "software" / first["software"] / "bin" / "stager-ionode"
+    whole = program.read_bytes()
+    program.unlink()
+    program.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    program.chmod(0o755)
+    mended = bed.up("ionode", f"ssh://near-a{DIR}")
+    assert (mended["done"], mended["sent_files"]) == ("replaced", 1), mended
+    assert program.read_bytes() == whole
+    wait_until(lambda: cluster.is_up("a") and cluster.nodes()["a"].pid == mended["joined"]["pid"], "the node to be there again", 30)
+
+    s3 = S3(cluster.place, where=cluster.host)
+    s3.start()
+    try:
+        run_quickstart(bed, s3)
+    finally:
+        s3.stop()
+
+
+def run_quickstart(bed: Bed, s3: S3) -> None:
+    from tests.e2e.test_cluster_in_ten_minutes import QUICKSTART
+
+    cluster = bed.cluster
+    with cluster.host.inside():
+        s3.make_bucket("lab")
+        for text in (QUICKSTART / "texts").iterdir():
+            s3.client().put_object(Bucket="lab", Key=f"texts/{text.name}", Body=text.read_bytes())
+    cluster.stager.env = {**cluster.stager.env, **s3.credentials(), "PATH": "/usr/bin:/bin"}
+    cluster.stager.run("submit", workflow_of(cluster, s3))
+    started = given_in(batches_of(StateDir(cluster.stager.state_dir)), cmd.StartAttempt)
+    assert {(command.host, command.node) for command in started} == {("a", "a")}
+
+
+def test_what_is_in_the_way_is_said(bed: Bed) -> None:
+    url = f"ssh://near-a{DIR}"
+    host, sshd = bed.a.host, bed.a.sshd
+    known = sshd.known_hosts.read_text()
+    sshd.known_hosts.write_text("")
+    said = bed.refused(url)
+    assert "is unknown: it shows" in said and "ssh-keyscan" in said and "SHA256:" in said
+    sshd.known_hosts.write_text(known)
+    sshd.change_host_key()
+    assert "is not the one in" in bed.refused(url)
+    sshd.write_known_hosts(sshd.host_key)
+    sshd.known_hosts.write_text(f"@revoked {sshd.known_hosts.read_text()}")
+    assert "marked as revoked" in bed.refused(url)
+    sshd.write_known_hosts(sshd.host_key)
+    # Nothing of these came so far that a key of ours was shown.
+    assert "Accepted" not in sshd.log.read_text() and "Failed publickey" not in sshd.log.read_text()
+
+    assert "there is no /opt/none/python3" in bed.refused(url, "--python", "/opt/none/python3")
+    assert "letters, digits" in bed.refused(url, "--python", "python3; true")
+    assert "Read-only file system" in bed.refused("ssh://near-a/usr/io", "--python", PYTHON)
+    host.outside("/srv/small").mkdir()
+    host.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", "/srv/small"])
+    assert "free some space there" in bed.refused("ssh://near-a/srv/small/io", "--python", PYTHON)
+    assert "name the node that its jobs read from with --beside" in bed.refused(url, "--python", PYTHON, what="worker")
+    assert not host.outside(DIR).exists()
+    own = sshd.directory / "authorized_keys"
+    allowed = own.read_text()
+    own.write_text("")
+    said = bed.refused(url)
+    assert "does not let us in: it took none of" in said and str(sshd.identity_file) in said
+    own.write_text(allowed)
+    sshd.stop()
+    assert "nothing answers at" in bed.refused(url)
+    # Nothing was invited for all that.
+    assert not list((StateDir(bed.cluster.stager.state_dir).authority / "invites").glob("*"))
