@@ -1,4 +1,4 @@
-"""Recorded workflows really run, by `stager replay`: of WfCommons' recipes, every instance beside the clone, and a small one of our own.
+"""Recorded workflows really run, by `stager replay`: of WfCommons' recipes, a small one of our own, and every instance beside the clone.
 
 The command itself compares every byte of every final with what the seed says; here it is seen to have done so for all that the record has.
 """
@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +31,14 @@ from tests.testbed.stager import Stager
 SCALES = ("--bytes-scale", "0.001", "--time-scale", "0.0005")
 # The largest first: they decide how long the whole takes.
 INSTANCES = sorted(shared_files("wfinstances/*.json"), key=lambda path: (-path.stat().st_size, path.name))
-# Of different shapes; where instances of others are there, theirs cover more.
-CASES: list[str | Path] = [*INSTANCES, "srasearch"] if INSTANCES else ["montage", "cycles", "1000genome", "soykb", "srasearch"]
-SPILLED: list[str | Path] = [*shared_files("wfinstances/montage-chameleon-dss-10d-001.json")] or ["montage"]
+# Of different shapes. What others recorded beside the clone covers more, and takes longer.
+CASES: list[Any] = [
+    "montage",
+    "srasearch",
+    *(pytest.param(case, id=case_id(case), marks=pytest.mark.heavy) for case in (*INSTANCES, "cycles", "1000genome", "soykb")),
+]
+DSS = shared_files("wfinstances/montage-chameleon-dss-10d-001.json")
+SPILLED: list[Any] = ["montage", *(pytest.param(case, id=case_id(case), marks=pytest.mark.heavy) for case in DSS)]
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Seeds of drawn cases, in small parts: they spread over workers, and a failure names few seeds.
 
-One rule: the first part of each kind is small, for `make unit`; all of them are for `make test`. STAGER_SIM_SEEDS=n looks at n seeds of
-each kind instead of the few that fit into a short test.
+One rule: the first part of each kind is small, for `make unit`; the first half is for `make test`, the rest for `make heavy`.
+STAGER_SIM_SEEDS=n looks at n seeds of each kind instead of the few that fit into a short test.
 """
 
 from __future__ import annotations
@@ -22,5 +22,8 @@ def parts(kinds: Mapping[str, int]) -> list[object]:
     for kind, number in kinds.items():
         ends = [*range(QUICK, SEEDS or number, PART), SEEDS or number]
         for start, end in pairwise([0, *ends]):
-            found.append(pytest.param(kind, range(start, end), id=f"{kind}-{start}", marks=[pytest.mark.slow] if start else []))
+            marks = [pytest.mark.slow] if start else []
+            if not SEEDS and start > number // 2:
+                marks.append(pytest.mark.heavy)
+            found.append(pytest.param(kind, range(start, end), id=f"{kind}-{start}", marks=marks))
     return found

@@ -100,9 +100,10 @@ def test_a_queue_for_cores_takes_no_room_from_what_will_be_read() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seeds", [60, pytest.param(100, marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("kind", ["nodes", "pooled", "node_faults", "node_losses", "direct_faults"])
 def test_what_holds_for_all_nodes_alike_is_found_out_once_and_is_what_each_would_be_told(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, seeds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers, left_out = [], {}
     take, only = balance.may_take, balance.only_for
@@ -121,7 +122,7 @@ def test_what_holds_for_all_nodes_alike_is_found_out_once_and_is_what_each_would
 
     monkeypatch.setattr(balance, "may_take", asked_alone)
     monkeypatch.setattr(balance, "only_for", for_each)
-    for seed in range(100):
+    for seed in range(seeds):
         check(KINDS[kind](seed))
     assert any(answer for answer, known, _ in answers if not known), "nothing went to a node that knew nothing of it"
     assert any(answer for answer, known, _ in answers if known), "nothing went to a node that knew something of it"

@@ -124,12 +124,13 @@ def simulated(seed: int, tight: bool) -> Counter[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seeds", [12, pytest.param(30, marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("tight", [False, True])
-def test_mended_runs_keep_what_was_made_and_end_well(tight: bool) -> None:
+def test_mended_runs_keep_what_was_made_and_end_well(tight: bool, seeds: int) -> None:
     met: Counter[str] = Counter()
-    for seed in range(SEEDS or 30):
+    for seed in range(SEEDS or seeds):
         try:
             met += simulated(seed, tight)
         except Exception as error:
             raise AssertionError(f"seed {seed}, tight {tight}: {error}") from error
-    assert met["mended"] > 10 and met["jobs that stand"] and met["dropped"] and met["mended again"] > 5, met
+    assert met["mended"] > seeds / 3 and met["jobs that stand"] and met["dropped"] and met["mended again"] > seeds / 6, met

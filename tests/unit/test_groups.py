@@ -28,8 +28,10 @@ def test_it(number):
 def test_a_group_stays_on_one_worker(tmp_path: Path) -> None:
     """pytest 9.2 takes the names of groups from pytest-xdist 3.8, without a word."""
     (tmp_path / "test_grouped.py").write_text(GROUPED)
-    argv = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider", str(tmp_path)]
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | {"SEEN": str(tmp_path / "seen")}
+    # The plugins that it is not about take seconds to be imported.
+    argv = [sys.executable, "-m", "pytest", "-p", "xdist", "-q", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider", str(tmp_path)]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    env |= {"SEEN": str(tmp_path / "seen"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     workers = (tmp_path / "seen").read_text().split()
