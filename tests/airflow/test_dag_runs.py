@@ -413,6 +413,8 @@ def test_the_service_may_die_while_a_task_runs_and_be_away_when_the_next_begins(
     service = mortal_service(session_dir, lab)
     # A few tries more than one may be enough for a service that starts fast, and then it would not be the provider that waits.
     monkeypatch.setattr("stager.client.calls.TRIES", 1)
+    # The client itself waits for a minute before the provider does.
+    monkeypatch.setitem(RestClient.engine.__kwdefaults__, "patience_s", 1.0)
 
     over = threading.Event()
     threads = ThreadPoolExecutor(1)
