@@ -64,6 +64,7 @@ class FarSide:
             "ca_sha256": authority_of(root),
             "is_kept": is_held(os.path.join(root, "keeper.lock")),
             "current": current_of(root),
+            "unit": unit_of(root),
             "lacks": [number for number, each in enumerate(request["files"]) if not is_whole(software, each)],
         }
 
@@ -101,6 +102,8 @@ class FarSide:
         """`input`: for its standard input, and nowhere else."""
         self._hold(request["root"])
         own = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS_VARIABLES)}
+        # `systemctl --user` asks for it, and not every ssh server sets it.
+        own.setdefault("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
         try:
             done = subprocess.run(
                 request["words"],
@@ -191,6 +194,19 @@ def current_of(root: str) -> str:
         return os.readlink(os.path.join(root, "software", "current"))
     except OSError:
         return ""
+
+
+def unit_of(root: str) -> str:
+    """`user` or `system`, of the unit by which systemd starts the host of this directory; empty where there is none."""
+    own = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.environ.get("HOME", "/"), ".config")
+    for kind, place in (("user", os.path.join(own, "systemd", "user")), ("system", "/etc/systemd/system")):
+        try:
+            with open(os.path.join(place, "stager-host.service")) as stream:
+                if f'"--store" "{root}"' in stream.read():
+                    return kind
+        except OSError:
+            continue
+    return ""
 
 
 def is_whole(software: str, each: list[Any]) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from stager.cli.by_ssh import bring_up, size_option, up_options
+from stager.cli.by_ssh import bring_down, bring_up, down_options, size_option, up_options
 
 
 @click.group(
@@ -15,7 +15,7 @@ Example:
   stager ionode up ssh://me@io1/srv/stager --capacity '500 GB'"""
 )
 def command() -> None:
-    """Bring up an I/O node on another host, from the scheduler's. `stager node` is for nodes that are in the cluster."""
+    """Bring up an I/O node on another host, from the scheduler's, and end it. `stager node` is for nodes that are in the cluster."""
 
 
 @command.command(
@@ -40,3 +40,17 @@ def up(url: str, capacity: int | None, listen: str, node_id: str, **how: Any) ->
     from stager.service.host_node import Wanted
 
     bring_up(url, is_node=True, wanted=Wanted(node_id, capacity, listen), how=how)
+
+
+@command.command(
+    "down",
+    epilog="""\b
+Example:
+  stager ionode down ssh://me@io1/srv/stager""",
+)
+@click.argument("url", metavar="ssh://[USER@]HOST[:PORT][/DIR]")
+@click.option("--now", "is_now", is_flag=True, help="do not wait: what only it holds is there again when it is up again")
+@down_options
+def down(url: str, is_now: bool, **how: Any) -> None:
+    """Drain the I/O node of a host that was brought up, and end it when nothing would be lost with it. Its store stays."""
+    bring_down(url, is_node=True, is_now=is_now, how=how)

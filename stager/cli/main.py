@@ -40,7 +40,7 @@ COMMANDS = {
     "serve": "the scheduler as a service: a REST API for many users and programs",
     "token": "tokens for the REST API: create, list, revoke",
     "node": "the I/O nodes: list, drain, forget",
-    "ionode": "bring up an I/O node on another host by ssh",
+    "ionode": "an I/O node on another host, by ssh: up, down",
     "pool": "the meeting place of the hosts that run your jobs",
     "worker": "run jobs of a pool on this host, or on another one by ssh",
     "host": "join a cluster with this host; the compute hosts of a pool: list, drain, forget",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +15,9 @@ from stager.cli.reach import reach
 from stager.cli.tables import print_table
 from stager.model.errors import Refused
 from stager.model.units import counted, format_size
+
+if TYPE_CHECKING:
+    from stager.client import Client, RestClient
 
 LOOK_AGAIN_S = 1.0
 STORE_SHOWN = 8
@@ -81,18 +86,26 @@ def drain(node: str, undo: bool, wait: bool, where: Where, as_json: bool) -> Non
     if undo and wait:
         raise click.UsageError("--undo leaves nothing to wait for")
     with reach(where) as client:
-        view, told = client.drain_node(node, wire.NodeDrain(undo=undo)), ""
-        while wait and view.unsafe_files is not None and unsafe_text(view):
-            if view.state != "draining":
-                raise Refused(f"the node {node} drains no more: it is {view.state}", code="not_draining", subject=node)
-            if not as_json and (line := drained_text(view)) != told:
-                click.echo(told := line)
-            time.sleep(LOOK_AGAIN_S)
-            view = next(each for each in client.nodes() if each.node == node)
+        view = client.drain_node(node, wire.NodeDrain(undo=undo))
+        if wait:
+            view = drained(client, view, (lambda line: None) if as_json else click.echo)
     if as_json:
         print_json(view.model_dump(mode="json", exclude={"pid"}))
     else:
         click.echo(f"{node} takes work again" if undo else drained_text(view))
+
+
+def drained(client: Client | RestClient, view: wire.NodeView, say: Callable[[str], None]) -> wire.NodeView:
+    """Of a node that drains, when it can go without a loss. Raises Refused where it drains no more."""
+    node, told = view.node, ""
+    while view.unsafe_files is not None and unsafe_text(view):
+        if view.state != "draining":
+            raise Refused(f"the node {node} drains no more: it is {view.state}", code="not_draining", subject=node)
+        if (line := drained_text(view)) != told:
+            say(told := line)
+        time.sleep(LOOK_AGAIN_S)
+        view = next(each for each in client.nodes() if each.node == node)
+    return view
 
 
 def drained_text(view: wire.NodeView) -> str:

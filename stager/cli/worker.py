@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from stager.cli.by_ssh import bring_up, scratch_path, size_option, up_options
+from stager.cli.by_ssh import bring_down, bring_up, down_options, scratch_path, size_option, up_options
 from stager.cli.options import Size
 from stager.model.errors import InvalidInput
 from stager.model.topology import HERE
@@ -152,3 +152,17 @@ def up(
 
     wanted = Wanted(node_id, None, "", None, None, beside, cores, memory, scratch_path(scratch), scratch_size)
     bring_up(url, is_node=False, wanted=wanted, how=how)
+
+
+@command.command(
+    "down",
+    epilog="""\b
+Example:
+  stager worker down ssh://me@io1/srv/stager""",
+)
+@click.argument("url", metavar="ssh://[USER@]HOST[:PORT][/DIR]")
+@click.option("--now", "is_now", is_flag=True, help="do not wait for its jobs: they go on, and their results wait until it is up again")
+@down_options
+def down(url: str, is_now: bool, **how: Any) -> None:
+    """Drain a host that was brought up, and end its worker when no job runs there. Its I/O node goes on."""
+    bring_down(url, is_node=False, is_now=is_now, how=how)

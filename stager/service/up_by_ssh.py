@@ -8,33 +8,30 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
 from stager.adapters.authority import Authority
-from stager.adapters.far_host import FarHost, Missing, far_host
+from stager.adapters.far_host import FarHost, Missing
 from stager.adapters.own_software import Software, own_software
 from stager.adapters.registry_file import FileRegistry
 from stager.adapters.ssh_link import SshLink, SshTarget, ssh_link
-from stager.model.errors import Denied, InvalidInput, Refused, StagerError, Transient
+from stager.model.errors import InvalidInput, Refused
 from stager.model.units import counted, format_size
+from stager.service.far_stager import Say, record_of, run_stager, with_python
 from stager.service.host_node import Record, Wanted
 from stager.service.inviting import invite_url, listening_at
 from stager.service.state_dir import StateDir
 
 INVITE_TTL_S = 900.0
 TOLD_EVERY_S = 5.0
-# By its exit code, which `stager host join` ended with there.
-CLASSES: dict[int, type[StagerError]] = {2: InvalidInput, 3: Refused, 5: Transient, 7: Denied}
 
 
 @dataclass(frozen=True, slots=True)
 class FarUp:
     """What a person asked for. `python`: empty: what is found there. `is_node`: it is about the I/O node, else about the worker.
-    `may_replace`: what runs there may be started again with this stager.
+    `may_replace`: what runs there may be started again with this stager. `unit`: of systemd, `user` or `system`; empty: as it is there.
     """
 
     target: SshTarget
@@ -43,17 +40,21 @@ class FarUp:
     python: str = ""
     may_replace: bool = False
     address: str = ""
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """How a host is. `lacks`: the numbers of files. `current`: the software that it runs; empty: none that was sent."""
+    """How a host is. `lacks`: the numbers of files. `current`: the software that it runs; empty: none that was sent. `unit`: by
+    which systemd starts it.
+    """
 
     root: str
     free_bytes: int
     is_kept: bool
     current: str
     lacks: list[int]
+    unit: str = ""
     record: Record | None = None
 
 
@@ -70,9 +71,6 @@ class FarFacts:
     joined: dict[str, Any] = field(default_factory=dict)
 
 
-Say = Callable[[str], None]
-
-
 def bring_up(asked: FarUp, place: StateDir, environ: Mapping[str, str], say: Say) -> FarFacts:
     """Raises StagerError that names the host. Called again it goes on where it was broken off."""
     cluster = Authority(place.authority).fingerprint()
@@ -80,14 +78,9 @@ def bring_up(asked: FarUp, place: StateDir, environ: Mapping[str, str], say: Say
         listening_at(place)
     with ssh_link(asked.target, environ) as link:
         software = own_software(environ)
-        for program in [asked.python] if asked.python else programs(software):
-            try:
-                with far_host(link, program) as far:
-                    return Bringing(asked, place, cluster, software, link, far, say).whole()
-            except Missing as problem:
-                missing = problem
-        text = f"{missing.message}. It needs Python {dotted(software)}, as there is here: install it there, or say where with --python"
-        raise Refused(text, code=missing.code, subject=missing.subject)
+        names = [asked.python] if asked.python else programs(software)
+        advice = f"It needs Python {dotted(software)}, as there is here: install it there, or say where with --python"
+        return with_python(link, names, advice, lambda far: Bringing(asked, place, cluster, software, link, far, say).whole())
 
 
 def programs(software: Software) -> list[str]:
@@ -116,7 +109,8 @@ class Bringing:
         node_id = seen.record.node_id if seen.record is not None else ""
         is_known = node_id in FileRegistry(self.place.nodes).nodes()
         is_same = seen.current == self.software.name and not seen.lacks
-        if is_same and seen.is_kept and is_known and seen.record is not None and is_as_said(wanted, seen.record):
+        has_unit = self.asked.unit in ("", seen.unit)
+        if is_same and seen.is_kept and is_known and has_unit and seen.record is not None and is_as_said(wanted, seen.record):
             return FarFacts(str(self.link.endpoint), node_id, seen.root, self.software.name, "nothing")
         if seen.is_kept and not is_same:
             self._may_replace(seen)
@@ -127,7 +121,11 @@ class Bringing:
         url = "" if is_known else invite_url(self.place, time.time(), INVITE_TTL_S, self.asked.address).url
         self.say("joins the cluster" if url else "is in the cluster already, and starts")
         words = ["host", "join", *(["-"] if url else []), "--store", seen.root, "--json", *words_of(wanted)]
+        # What systemd has running goes on; what does not run is to be started by it.
+        unit = "" if seen.is_kept and is_same and has_unit else self.asked.unit or seen.unit
+        words += ["--systemd", unit] if unit else []
         joined = json.loads(self._stager(seen.root, *words, given=f"{url}\n"))
+        self._started_by_systemd(seen.root, joined.get("steps", []))
         self.far.ask("use", root=seen.root, software=self.software.name)
         done = "joined" if url else "replaced" if seen.is_kept and not is_same else "changed" if seen.is_kept else "started"
         return FarFacts(str(self.link.endpoint), joined["node"], seen.root, self.software.name, done, len(seen.lacks), joined)
@@ -140,13 +138,8 @@ class Bringing:
             version = ".".join(map(str, said["python"]))
             text = f"{said['program']} on {self.link.endpoint} is Python {version} on {said['machine']}"
             raise Missing(f"{text}, and here it is {dotted(software)} on {software.machine}", code="python_differs", subject="python")
-        record = None
-        if said["record"] is not None:
-            record = msgspec.convert(said["record"], Record)
-            if said["ca_sha256"] != self.cluster:
-                text = f"{said['root']} on {self.link.endpoint} is that of {record.node_id} in another cluster, at {record.scheduler}"
-                raise Refused(f"{text}; name another directory in the URL", code="another_cluster", subject=record.node_id)
-        return Looked(said["root"], said["free_bytes"], said["is_kept"], said["current"], said["lacks"], record)
+        record = record_of(self.link, said, self.cluster)
+        return Looked(said["root"], said["free_bytes"], said["is_kept"], said["current"], said["lacks"], said["unit"], record)
 
     def _wanted(self, record: Record | None) -> Wanted:
         """One of the two is asked for, and the other stays as it is there."""
@@ -184,15 +177,17 @@ class Bringing:
         self.far.put(seen.root, self.software, seen.lacks, Progress(self.say).sent)
 
     def _stager(self, root: str, *words: str, given: str = "") -> str:
-        """What it prints. Raises what it ends with."""
-        program = f"{root}/software/{self.software.name}/bin/python"
-        code, out, err = self.far.run(root, [program, "-m", "stager.cli", *words], given)
-        for line in err.splitlines() if code == 0 else []:
-            self.say(line)
-        if code != 0:
-            text = err.strip().removeprefix("stager: ") or f"`stager {words[0]} {words[1]}` ended with {code}"
-            raise CLASSES.get(code, Refused)(f"{self.link.endpoint}: {text}", code="far_side", subject=str(self.link.endpoint))
-        return out
+        return run_stager(self.far, root, self.software.name, words, self.say, given)
+
+    def _started_by_systemd(self, root: str, steps: Sequence[str]) -> None:
+        """Raises Refused with what is left to say there."""
+        for number, step in enumerate(steps):
+            self.say(step)
+            code, _, err = self.far.run(root, step.split())
+            if code != 0:
+                text = f"the unit is on {self.link.endpoint}, and `{step}` there ended with {code}: {err.strip()}"
+                left = "; ".join(steps[number:])
+                raise Refused(f"{text}. Nothing runs there before you say: {left}", code="far_side", subject=str(self.link.endpoint))
 
 
 class Progress:

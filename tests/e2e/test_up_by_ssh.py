@@ -72,8 +72,12 @@ class Bed:
         facts: dict[str, Any] = json.loads(done.stdout)
         return facts
 
-    def refused(self, url: str, *words: str, what: str = "ionode") -> str:
-        done = self.cluster.stager.run(what, "up", url, *words, code=None)
+    def down(self, what: str, url: str) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads(self.cluster.stager.run(what, "down", url, "--python", PYTHON, "--json").stdout)
+        return facts
+
+    def refused(self, url: str, *words: str, what: str = "ionode", to: str = "up") -> str:
+        done = self.cluster.stager.run(what, to, url, *words, code=None)
         assert done.returncode not in (0, 1), done.stdout + done.stderr
         return done.stderr
 
@@ -154,6 +158,27 @@ def test_a_host_is_brought_up_by_ssh_and_runs_jobs(bed: Bed, net: Network) -> No
         run_quickstart(bed, s3)
     finally:
         s3.stop()
+    take_down_and_up_again(bed)
+
+
+def take_down_and_up_again(bed: Bed) -> None:
+    cluster, url, store = bed.cluster, f"ssh://near-a{DIR}", bed.a.host.outside(DIR)
+    assert "stager worker down" in bed.refused(url, "--python", PYTHON, to="down")
+    pid = cluster.nodes()["a"].pid
+    assert bed.down("worker", url)["ended"] and not bed.down("worker", url)["ended"]
+    assert cluster.is_up("a") and cluster.nodes()["a"].pid == pid
+    wait_until(lambda: cluster.hosts().get("a", ("",))[0] != "open", "the worker to be missed", 60)
+    assert bed.down("ionode", url)["ended"]
+    wait_until(lambda: not cluster.is_up("a"), "the node to be missed", 30)
+    assert cluster.nodes()["a"].state == "draining"
+    # There is no systemd on hosts of the bed: what was not done is said.
+    said = bed.refused(url, "--python", PYTHON, "--systemd", "user")
+    assert "systemctl --user daemon-reload" in said and "Nothing runs there" in said, said
+    unit = store.parent / "sshd" / ".config" / "systemd" / "user" / "stager-host.service"
+    assert f'"{DIR}"' in unit.read_text()
+    unit.unlink()
+    assert bed.up("ionode", url)["done"] == "started"
+    wait_until(lambda: cluster.is_up("a") and cluster.nodes()["a"].state == "up", "the node to take work again", 30)
 
 
 def run_quickstart(bed: Bed, s3: S3) -> None:
@@ -189,7 +214,8 @@ def test_what_is_in_the_way_is_said(bed: Bed) -> None:
 
     assert "there is no /opt/none/python3" in bed.refused(url, "--python", "/opt/none/python3")
     assert "letters, digits" in bed.refused(url, "--python", "python3; true")
-    assert "Read-only file system" in bed.refused("ssh://near-a/usr/io", "--python", PYTHON)
+    said = bed.refused("ssh://near-a/usr/io", "--python", PYTHON)
+    assert "Read-only file system" in said and "may write" in said
     host.outside("/srv/small").mkdir()
     host.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", "/srv/small"])
     assert "free some space there" in bed.refused("ssh://near-a/srv/small/io", "--python", PYTHON)
