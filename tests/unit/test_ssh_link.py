@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from stager.adapters import far_side
+from stager.adapters.far_host import OLDEST
 from stager.adapters.ssh_link import Endpoint, KeyRing, SshTarget, Way, check_host_key, known_keys, public_blob
 from stager.model.errors import Denied, InvalidInput
 from stager.service.host_node import Record, Wanted, WorkerRecord
@@ -107,3 +111,7 @@ def test_a_host_is_as_it_was_said_where_nothing_differs() -> None:
         Wanted("", beside="b"),
     )
     assert not any(is_as_said(wanted, record) for wanted in others)
+
+
+def test_what_is_sent_ahead_is_read_by_older_pythons() -> None:
+    ast.parse(inspect.getsource(far_side), feature_version=OLDEST)
