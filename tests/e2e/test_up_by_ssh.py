@@ -179,6 +179,15 @@ def take_down_and_up_again(bed: Bed) -> None:
     unit.unlink()
     assert bed.up("ionode", url)["done"] == "started"
     wait_until(lambda: cluster.is_up("a") and cluster.nodes()["a"].state == "up", "the node to take work again", 30)
+    # What is said to run there is another version.
+    current = store / "software" / "current"
+    name = current.readlink()
+    current.unlink()
+    current.symlink_to("0.0.9-000000000000")
+    said = bed.refused(url, "--python", PYTHON)
+    assert f"runs stager 0.0.9-000000000000, and here is {name}; with --replace" in said, said
+    assert bed.up("ionode", url, "--replace")["done"] == "replaced"
+    assert current.readlink() == name
 
 
 def run_quickstart(bed: Bed, s3: S3) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from stager.adapters import far_side
 from stager.adapters.far_host import OLDEST
-from stager.adapters.ssh_link import Endpoint, KeyRing, SshTarget, Way, check_host_key, known_keys, public_blob
-from stager.model.errors import Denied, InvalidInput
+from stager.adapters.ssh_link import Endpoint, KeyRing, SshLink, SshTarget, Way, check_host_key, known_keys, public_blob
+from stager.model.errors import Denied, InvalidInput, Refused
+from stager.service.far_stager import record_of
 from stager.service.host_node import Record, Wanted, WorkerRecord
 from stager.service.up_by_ssh import is_as_said
 from tests.testbed.places import needed_program
@@ -111,6 +112,16 @@ def test_a_host_is_as_it_was_said_where_nothing_differs() -> None:
         Wanted("", beside="b"),
     )
     assert not any(is_as_said(wanted, record) for wanted in others)
+
+
+def test_a_host_of_another_cluster_is_left_alone() -> None:
+    link = SshLink(HOST, None)
+    record = {"scheduler": "10.0.0.5:7435", "node_id": "a", "capacity_bytes": 1, "listen": ""}
+    assert record_of(link, {"root": "/srv", "record": None, "ca_sha256": ""}, "c1") is None
+    found = record_of(link, {"root": "/srv", "record": record, "ca_sha256": "c1"}, "c1")
+    assert found is not None and found.node_id == "a"
+    with pytest.raises(Refused, match="in another cluster, at 10.0.0.5:7435"):
+        record_of(link, {"root": "/srv", "record": record, "ca_sha256": "c2"}, "c1")
 
 
 def test_what_is_sent_ahead_is_read_by_older_pythons() -> None:
