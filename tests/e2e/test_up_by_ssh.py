@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import sys
 import threading
@@ -14,6 +15,9 @@ from typing import Any
 import pytest
 
 from stager.adapters.authority import Authority
+from stager.adapters.far_host import far_host
+from stager.adapters.ssh_link import SshTarget, ssh_link
+from stager.model.errors import Denied, Transient
 from stager.scheduler import commands as cmd
 from stager.service.state_dir import StateDir
 from tests.e2e.nodes_rig import batches_of, given_in
@@ -21,7 +25,7 @@ from tests.e2e.test_cluster_in_ten_minutes import PooledCluster, workflow_of
 from tests.testbed.network import Network
 from tests.testbed.processes import all_pids
 from tests.testbed.s3 import S3
-from tests.testbed.sshd import Sshd
+from tests.testbed.sshd import Sshd, make_key, running_agent
 from tests.testbed.waiting import wait_until
 
 pytest.importorskip("paramiko")
@@ -202,6 +206,37 @@ def run_quickstart(bed: Bed, s3: S3) -> None:
     cluster.stager.run("submit", workflow_of(cluster, s3))
     started = given_in(batches_of(StateDir(cluster.stager.state_dir)), cmd.StartAttempt)
     assert {(command.host, command.node) for command in started} == {("a", "a")}
+
+
+RELAY = """
+import os, socket, sys, threading
+line = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+def send():
+    while block := os.read(0, 65536):
+        line.sendall(block)
+threading.Thread(target=send, daemon=True).start()
+while block := line.recv(65536):
+    os.write(1, block)
+"""
+
+
+def test_an_agent_and_a_proxy_command_are_used_as_by_ssh(sshd: Sshd, short_dir: Path) -> None:
+    relay, config, key = short_dir / "relay.py", short_dir / "config", make_key(short_dir / "key", "rsa")
+    relay.write_text(RELAY)
+    sshd.allow(key)
+    own = sshd.ssh_config_text("far").replace("IdentitiesOnly yes", f"ProxyCommand {PYTHON} {relay} %h %p")
+    config.write_text(own.replace(str(sshd.identity_file), str(short_dir / "none")))
+    environ = {"STAGER_SSH_CONFIG": str(config), "PATH": os.environ["PATH"]}
+    with running_agent(short_dir, key) as agent:
+        key.unlink()
+        with ssh_link(SshTarget("far"), {**environ, "SSH_AUTH_SOCK": str(agent)}) as link, far_host(link, PYTHON) as far:
+            said = far.ask("look", root=str(short_dir / "io"), software="x", files=[["bin/stager", 1, "", 0o755]])
+    assert (said["lacks"], said["record"], said["root"]) == ([0], None, str(short_dir / "io"))
+    with pytest.raises(Denied, match="there is no key to show"), ssh_link(SshTarget("far"), environ):
+        pass
+    relay.write_text("raise SystemExit('no way there')")
+    with pytest.raises(Transient, match="no way there"), ssh_link(SshTarget("far"), environ):
+        pass
 
 
 def test_what_is_in_the_way_is_said(bed: Bed) -> None:
