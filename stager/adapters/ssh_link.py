@@ -10,6 +10,7 @@ import base64
 import contextlib
 import getpass
 import hashlib
+import logging
 import re
 import socket
 import subprocess
@@ -131,6 +132,8 @@ def need_paramiko() -> Any:
     except ImportError as problem:
         text = "other hosts are reached with paramiko, which is not installed here; `pip install 'stager[cluster]'`"
         raise InvalidInput(text, code="not_installed", subject="paramiko") from problem
+    # It logs the tracebacks of what it raises, too.
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL)
     return paramiko
 
 

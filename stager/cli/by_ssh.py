@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stager import wire
-from stager.cli.node import LOOK_AGAIN_S, drained, drained_text
 from stager.cli.options import Size, json_option, print_json, settings_of, state_dir_option
-from stager.cli.reach import reach_here
 from stager.model.units import counted, format_size
 from stager.service.state_dir import StateDir
 
 if TYPE_CHECKING:
+    from stager import wire
     from stager.client import Client
     from stager.service.host_node import Wanted
     from stager.service.up_by_ssh import FarFacts
 
+LOOK_AGAIN_S = 1.0
 DONE = {
     "nothing": "is up already with the same version, and nothing was changed",
     "joined": "has joined the cluster",
@@ -83,6 +82,7 @@ def told_of(target: object) -> Callable[[str], None]:
 
 def open_again(state_dir: Path, node: str) -> None:
     """What `stager ionode down` drained."""
+    from stager import wire
     from stager.client import connect
 
     client = connect(state_dir)
@@ -105,7 +105,10 @@ def down_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def bring_down(url: str, *, is_node: bool, is_now: bool, how: dict[str, Any]) -> None:
+    from stager import wire
     from stager.adapters.ssh_link import SshTarget
+    from stager.cli.node import drained, drained_text
+    from stager.cli.reach import reach_here
     from stager.service import down_by_ssh
 
     target = SshTarget.of(url)

@@ -82,7 +82,7 @@ class Bed:
 
     def refused(self, url: str, *words: str, what: str = "ionode", to: str = "up") -> str:
         done = self.cluster.stager.run(what, to, url, *words, code=None)
-        assert done.returncode not in (0, 1), done.stdout + done.stderr
+        assert done.returncode not in (0, 1) and "Traceback" not in done.stderr, done.stdout + done.stderr
         return done.stderr
 
 
@@ -273,5 +273,8 @@ def test_what_is_in_the_way_is_said(bed: Bed) -> None:
     own.write_text(allowed)
     sshd.stop()
     assert "nothing answers at" in bed.refused(url)
+    with bed.config.open("a") as config:
+        config.write("Host nowhere\n  ProxyCommand echo 'no way there' >&2\n")
+    assert "no ssh server answers" in (said := bed.refused("ssh://nowhere/srv/io")) and "no way there" in said
     # Nothing was invited for all that.
     assert not list((StateDir(bed.cluster.stager.state_dir).authority / "invites").glob("*"))
