@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from stager.adapters.http_pool import Header, Lost, Pool, Secure
-from stager.model.errors import StagerError, Transient, error_from
+from stager.model.errors import Fault, StagerError, Transient, error_from
 from stager.wire import node as said
 
 API_VERSION = 1
@@ -114,6 +114,12 @@ class OriginCalls(NodeCaller):
         body = {"paths": list(paths)}
         answer = await self.call(said.StatAnswer, "POST", f"/v1/origins/{part(origin_id)}/stat", body, timeout_s=LISTING_TIMEOUT_S)
         return answer.entries
+
+    async def probe(self, origin_id: str, path: str, *, write: bool) -> list[Fault]:
+        """What keeps this directory from being read, or written."""
+        target = f"/v1/origins/{part(origin_id)}/probe"
+        answer = await self.call(said.ProbeAnswer, "POST", target, {"path": path, "write": write}, timeout_s=LISTING_TIMEOUT_S)
+        return [finding.fault() for finding in answer.findings]
 
     async def get_ready(self, origin_id: str, files: int) -> None:
         """So many files will go there soon: the node logs in now."""

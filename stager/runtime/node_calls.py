@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from stager.adapters.ionode import IoNode, is_lost
-from stager.model.errors import Refused, StagerError
+from stager.model.errors import InvalidInput, StagerError
 from stager.planning.transport import STRIPE_BYTES
 from stager.ports import Put
 from stager.runtime.credentials import CredentialBook
@@ -102,11 +102,11 @@ class NodeCalls:
         return False
 
     async def origin_id(self, run: str, name: str) -> str:
-        """The origin's id at the node, told to this incarnation before it is used. Raises Refused for one that it cannot reach."""
+        """The origin's id at the node, told to this incarnation before it is used. Raises InvalidInput for one that it cannot reach."""
         workflow = self.outstanding.workflows[run]
         if self.apart and workflow.origins[name].beside_workflow:
             text = f"the I/O node {self.node} is on another host, and {workflow.origins[name].url} is a directory beside the workflow"
-            raise Refused(f"{text}; name an origin that all nodes reach, as sftp or S3", code="origin_elsewhere", subject=name)
+            raise InvalidInput(f"{text}; name an origin that all nodes reach, as sftp or S3", code="origin_elsewhere", subject=name)
         known = self.book.known(run, name)
         origin_id, config = known if known is not None else await asyncio.to_thread(self.book.work_out, run, name, workflow)
         telling = self.origins.get(origin_id)

@@ -16,6 +16,7 @@ from stager.scheduler import events as ev
 from stager.service.inquiry import Inquiry
 from stager.service.lifetime import Lifetime
 from stager.service.node_view import NodeWatch
+from stager.service.other_hosts import OtherHosts
 from stager.service.run_service import OWNER, RunService, Sender
 
 T = TypeVar("T")
@@ -50,12 +51,22 @@ class Commits:
 class RunCommands:
     """The commands of the run service, on the event loop's thread."""
 
-    def __init__(self, inquiry: Inquiry, commits: Commits, run_service: RunService, clock: Callable[[], float], nodes: NodeWatch) -> None:
+    def __init__(
+        self,
+        inquiry: Inquiry,
+        commits: Commits,
+        run_service: RunService,
+        clock: Callable[[], float],
+        nodes: NodeWatch,
+        other_hosts: OtherHosts,
+    ) -> None:
         self.inquiry, self.commits, self.run_service, self.clock, self.nodes = inquiry, commits, run_service, clock, nodes
+        self.other_hosts = other_hosts
 
     async def submit(self, request: wire.SubmitRequest, sender: Sender = OWNER) -> str:
         """The run's id. What its plan places on a node that was not asked yet is not placed elsewhere before that was tried."""
         await self.nodes.tried()
+        await self.other_hosts.require_seen(request)
         return await self.commits.taken(lambda told: self.run_service.submit(request, self.clock(), told, sender))
 
     async def taken_before(self, key: str, sender: Sender) -> RunRecord | None:

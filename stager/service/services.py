@@ -20,6 +20,7 @@ from stager.service.journal_queries import JournalQueries
 from stager.service.machine_side import MachineSide
 from stager.service.node_side import NodeSide
 from stager.service.nodes import NodeService
+from stager.service.other_hosts import OtherHosts
 from stager.service.queries import JobQueries, RunQueries
 from stager.service.rates import Rates
 from stager.service.run_lists import RunLists
@@ -103,7 +104,7 @@ def run_services(
     commits = Commits(inquiry, lifetime)
     calls, staged_calls = CallStates(runs, clock), StagedCalls(past.outstanding, node.executors.engine.called)
     return RunServices(
-        RunCommands(inquiry, commits, run_service, clock, node.view),
+        RunCommands(inquiry, commits, run_service, clock, node.view, OtherHosts(inquiry, runs, node.links)),
         RunLists(inquiry, runs, stores.records, run_service, clock),
         RunQueries(inquiry, runs, stores.records),
         JobQueries(inquiry, runs, past.counters, node.kept_sandboxes.kept, clock),

@@ -207,6 +207,12 @@ class StatAnswer(NodeMessage, frozen=True, kw_only=True):
     entries: list[StatEntry]
 
 
+class ProbeAnswer(NodeMessage, frozen=True, kw_only=True):
+    """`findings`: what keeps the origin, or a directory of it, from being used."""
+
+    findings: list[NodeError] = []
+
+
 class MountAnswer(NodeMessage, frozen=True, kw_only=True):
     origin_id: str
     mount_path: str

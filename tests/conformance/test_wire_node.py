@@ -126,6 +126,7 @@ def test_a_quarantined_replica_is_reported_as_such() -> None:
         ("transfer_done.response", said.TransferAnswer),
         ("transfers_asked.response", said.AskedAnswers),
         ("origin_stat.response", said.StatAnswer),
+        ("origin_probe.response", said.ProbeAnswer),
         ("origin_erase.response", said.EraseAnswer),
         ("mount.response", said.MountAnswer),
         ("stage_in.response", said.StagedIn),

@@ -19,12 +19,10 @@ from stager.service.state_dir import StateDir
 from tests.e2e.nodes_rig import batches_of, given_in
 from tests.e2e.test_host_join import STORE, Cluster, joined, ran_stager
 from tests.testbed.network import Host, Network
-from tests.testbed.places import PROJECT
 from tests.testbed.processes import Server, is_alive
-from tests.testbed.s3 import S3
 from tests.testbed.waiting import wait_until
+from tests.testbed.workflows import copied_workflow
 
-QUICKSTART = PROJECT / "workflows" / "quickstart"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
@@ -64,45 +62,32 @@ def cluster(net: Network, short_dir: Path) -> Iterator[PooledCluster]:
     made.end()
 
 
-@pytest.fixture
-def bucket(cluster: PooledCluster) -> Iterator[S3]:
-    """The texts of the quickstart, where all hosts reach them."""
-    s3 = S3(cluster.place, where=cluster.host)
-    s3.start()
-    try:
-        with cluster.host.inside():
-            s3.make_bucket("lab")
-            for text in (QUICKSTART / "texts").iterdir():
-                s3.client().put_object(Bucket="lab", Key=f"texts/{text.name}", Body=text.read_bytes())
-        yield s3
-    finally:
-        s3.stop()
-
-
-def workflow_of(cluster: PooledCluster, s3: S3) -> Path:
-    """As the page says: an origin instead of the directory of the workflow file."""
-    made = cluster.place / "workflow.yml"
-    origin = f'origins:\n  lab: {{url: "s3://lab", endpoint: "{s3.endpoint}", addressing: path, allow_http: true}}\n'
-    text = (QUICKSTART / "workflow.yml").read_text().replace("here:", "lab:")
-    made.write_text(text.replace("files:\n", f"{origin}files:\n", 1))
-    return made
+def submitted_elsewhere(cluster: PooledCluster, workflow: Path) -> None:
+    """By a tenant, from a machine that shares nothing with the service but the network."""
+    tenants = cluster.stager.state_dir / "tenants.toml"
+    tenants.touch(mode=0o600)
+    tenants.write_text("[tenants.alice]\nnative_jobs = true\n")
+    token = cluster.place / "alice.token"
+    token.write_text(cluster.stager.run("token", "create", "--tenant", "alice", "--scope", "submit").stdout)
+    cluster.stager.run("submit", workflow, "--server", cluster.url, "--token-file", token)
 
 
 def facts_on(host: Host, *words: str) -> dict[str, Any]:
     return joined(host, *words, "--store", STORE)
 
 
-def test_three_hosts_are_a_cluster(cluster: PooledCluster, bucket: S3, net: Network) -> None:
+def test_three_hosts_are_a_cluster(cluster: PooledCluster, net: Network, tmp_path: Path) -> None:
     a, b = (net.host(name, private=True) for name in ("a", "b"))
     first = facts_on(a, cluster.invite(), "--node-id", "a", "--capacity", "100 MB", "--cores", "1", "--memory", "2 GB")
     facts_on(b, cluster.invite(), "--no-node", "--beside", "a", "--node-id", "b", "--cores", "2", "--scratch", "/srv/jobs")
     assert first["worker"]["pool"] == cluster.pool and not first["worker_problem"]
     wait_until(lambda: cluster.hosts() == {"a": ("open", "a", 1), "b": ("open", "a", 2)}, "both hosts", 60)
-    cluster.stager.env = {**cluster.stager.env, **bucket.credentials(), "PATH": "/usr/bin:/bin"}
-    cluster.stager.run("submit", workflow_of(cluster, bucket))
-    with cluster.host.inside():
-        words = bucket.client().get_object(Bucket="lab", Key="out/words.txt")["Body"].read().split()
-    assert int(words[0]) > 5 and words[1] == b"the"
+    here, elsewhere = (copied_workflow("quickstart", tmp_path / name) for name in ("here", "elsewhere"))
+    cluster.stager.run("submit", here)
+    words = (here.parent / "out" / "words.txt").read_bytes()
+    assert int(words.split()[0]) > 5 and words.split()[1] == b"the"
+    submitted_elsewhere(cluster, elsewhere)
+    assert (elsewhere.parent / "out" / "words.txt").read_bytes() == words
     started = given_in(batches_of(StateDir(cluster.stager.state_dir)), cmd.StartAttempt)
     assert {(command.host, command.node) for command in started} == {("a", "a"), ("b", "a")}
 

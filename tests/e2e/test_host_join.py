@@ -21,6 +21,7 @@ from stager.scheduler import commands as cmd
 from stager.service.state_dir import StateDir
 from stager.wire import NodeView
 from tests.e2e.nodes_rig import batches_of, given_in
+from tests.e2e.serve_rig import ADDRESS
 from tests.testbed.network import Host, Network
 from tests.testbed.places import PROJECT, ionode_binary
 from tests.testbed.stager import Stager
@@ -44,6 +45,13 @@ class Cluster:
     @property
     def address(self) -> str:
         return f"{self.host.address}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """Of the REST API."""
+        found = ADDRESS.search(self.log.read_text())
+        assert found is not None
+        return found[1]
 
     @property
     def log(self) -> Path:

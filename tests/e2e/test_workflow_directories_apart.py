@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
 from tests.e2e.apart_rig import Apart
 from tests.e2e.nodes_rig import batches_of, given_in
 from tests.testbed.network import Network
-from tests.testbed.workflows import copied_workflow
+from tests.testbed.places import PROJECT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 # Two jobs on each host at a time, all of which read the same two files.
@@ -64,8 +65,25 @@ def test_programs_and_files_beside_a_workflow_reach_each_node_once_and_finals_co
     assert {command.node for command in uploads} == {"node0"} and len(uploads) == 6
 
 
-def test_the_quickstart_makes_the_same_as_here(apart: Apart, tmp_path: Path) -> None:
-    workflow = copied_workflow("quickstart", tmp_path)
+def test_a_path_that_other_hosts_do_not_see_is_refused_before_anything_starts(apart: Apart, tmp_path: Path) -> None:
+    """With the node and the path. One that all of them see is read by each node itself."""
+    workflow = laid(tmp_path)
+    workflow.write_text(UPPER.replace("file:../data", f"file:{tmp_path}/data"))
+
+    def refusal() -> str:
+        return apart.stager.run("submit", workflow, code=3).stderr
+
+    told = refusal()
+    assert "the I/O node a is on another host" in told and f"file://{tmp_path}/data" in told and "relative to the workflow file" in told
+    for site in apart.sites.values():
+        site.outside(tmp_path / "data").mkdir(parents=True)
+        site.outside(tmp_path / "data" / "in.txt").write_text("another file at the same path\n")
+    assert "in.txt is another file there" in refusal()
+    assert not apart.told(ev.RunSubmitted)
+
+    seen = PROJECT / "workflows" / "quickstart" / "texts"
+    workflow.write_text(UPPER.replace("in.txt: data:in.txt", "in.txt: seen:ferry.txt").replace("data:", f"seen: file:{seen}\n  data:", 1))
     apart.stager.run("submit", workflow)
-    words = (workflow.parent / "out" / "words.txt").read_text().split()
-    assert int(words[0]) > 5 and words[1] == "the"
+    assert len(list((tmp_path / "data" / "out").iterdir())) == 6
+    fetches = [command for command in given_in(batches_of(apart.state), cmd.Fetch) if command.path == "ferry.txt"]
+    assert [command.node for command in fetches] in (["a"], ["b"])
