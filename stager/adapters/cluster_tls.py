@@ -92,6 +92,10 @@ class ClusterTls:
 
     async def connected(self, address: tuple[str, int], node: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to that node and no other. Raises Lost, NotTrusted where it is not that."""
+        return await self.connected_to(address, f"node/{node}")
+
+    async def connected_to(self, address: tuple[str, int], role: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The same, to whoever has that role."""
         own = self.own()
         try:
             reader, writer = await asyncio.open_connection(
@@ -100,7 +104,7 @@ class ClusterTls:
         except OSError as problem:
             raise self.lost(problem) from problem
         try:
-            require(writer.get_extra_info("peercert"), f"{SCHEME}{own.cluster}/node/{node}")
+            require(writer.get_extra_info("peercert"), f"{SCHEME}{own.cluster}/{role}")
         except NotTrusted:
             writer.transport.abort()
             raise

@@ -18,8 +18,9 @@ from typing import Any
 import msgspec
 
 from stager.adapters.dask_member import security_of
-from stager.adapters.host_words import RESOURCE, Call, HostFacts, plain
+from stager.adapters.host_words import RESOURCE, Asked, Call, HostFacts, plain
 from stager.model.errors import Refused, Transient
+from stager.model.tenants import SCOPE
 from stager.ports import Put
 from stager.scheduler import events as ev
 from stager.tasks import Tasks
@@ -61,8 +62,12 @@ class DaskPool:
         self.tasks = Tasks()
         # Most of Dask has no types.
         self.client: Any = None
-        self.up = asyncio.Event()
+        self.up, self.problem = asyncio.Event(), ""
         self.refused: set[str] = set()
+
+    @property
+    def answers(self) -> bool:
+        return self.client is not None
 
     def open(self) -> None:
         self.tasks.start(f"the link to the pool {self.address}", self._run())
@@ -75,27 +80,37 @@ class DaskPool:
         """What the host answered, however long that takes and whatever dies meanwhile. `make` is asked for the call each time. Raises what
         that does.
         """
+        while True:
+            await self.connected()
+            try:
+                return await self.call_once(key, await make(), host, cores)
+            except Transient as problem:
+                log.info("%s; it is asked again", problem.message)
+            await asyncio.sleep(AGAIN_AFTER_S)
+
+    async def call_once(self, key: str, call: Call, host: str, cores: int) -> dict[str, Any]:
+        """Raises Transient where Dask has no answer of the host, which says nothing about the attempt."""
         from distributed.client import FutureCancelledError
 
         from stager.adapters.host_preload import carry_out
 
-        while True:
-            client = await self._connected()
-            call, resources = await make(), {f"{RESOURCE}{host}": cores}
-            future = client.submit(carry_out, plain(call), key=key, pure=False, retries=0, resources=resources)
-            try:
-                answer: dict[str, Any] = await future
-                return answer
-            except FutureCancelledError:
-                log.info("the pool has lost %s, which is asked again", key)
-            except Exception as problem:
-                log.warning("the pool says of %s: %s; it is asked again", key, problem)
-            finally:
-                future.release()
-            await asyncio.sleep(AGAIN_AFTER_S)
+        client = await self.connected()
+        future = client.submit(carry_out, plain(call), key=key, pure=False, retries=0, resources={f"{RESOURCE}{host}": cores})
+        try:
+            answer: dict[str, Any] = await future
+            return answer
+        except FutureCancelledError as problem:
+            raise Transient(f"the pool has lost {key}", code="connection_lost", subject=host) from problem
+        except Exception as problem:
+            raise Transient(f"the pool says of {key}: {problem}", code="connection_lost", subject=host) from problem
+        finally:
+            future.release()
 
-    async def ask(self, host: str, function: Callable[..., Any], *args: Any) -> Any:
+    async def ask(self, host: str, what: Asked, *args: Any) -> Any:
         """Beside all that runs there. Raises Transient where the host does not answer."""
+        from stager.adapters import host_preload
+
+        function = getattr(host_preload, what.value)
         client, seen = self.client, self.heard.hosts.get(host)
         if client is None or seen is None:
             raise Transient(f"host {host} is not there", code="connection_lost", subject=host)
@@ -105,7 +120,7 @@ class DaskPool:
         except Exception as problem:
             raise Transient(f"host {host} does not answer: {problem}", code="connection_lost", subject=host) from problem
 
-    async def _connected(self) -> Any:
+    async def connected(self) -> Any:
         while self.client is None:
             await self.up.wait()
         return self.client
@@ -121,6 +136,7 @@ class DaskPool:
                     self._judge()
                     await asyncio.sleep(LOOK_EVERY_S)
             except (OSError, Transient) as problem:
+                self.problem = str(problem)
                 log.warning("the pool %s does not answer, and is tried again: %s", self.address, problem)
             await self._drop()
             self._judge()
@@ -159,7 +175,7 @@ class DaskPool:
             (resource.removeprefix(RESOURCE), address)
             for address, worker in known.items()
             for resource in worker["resources"]
-            if resource.startswith(RESOURCE)
+            if resource.startswith(RESOURCE) and SCOPE not in resource
         ]
         to_meet = [host for host, address in named if self._is_to_be_met(host, address, known)]
         met = await asyncio.gather(*(self._meet(host, self.heard.hosts[host]) for host in to_meet))
@@ -185,10 +201,8 @@ class DaskPool:
         return is_new or (seen.reported is None and now - seen.heard_at < LOOK_EVERY_S * 2)
 
     async def _meet(self, host: str, seen: HostSeen) -> HostFacts | None:
-        from stager.adapters.host_preload import look
-
         try:
-            return msgspec.convert(await self.ask(host, look), HostFacts)
+            return msgspec.convert(await self.ask(host, Asked.LOOK), HostFacts)
         except (Transient, ValueError) as problem:
             log.warning("host %s: %s", host, problem)
             seen.beat = -1.0
@@ -220,7 +234,7 @@ async def closed(client: Any) -> None:
             await client.close(timeout=1)
 
 
-def reported(facts: HostFacts) -> ev.HostReported:
+def reported(facts: HostFacts, tenant: str = "") -> ev.HostReported:
     return ev.HostReported(
         at=0.0,
         cause="host",
@@ -231,6 +245,7 @@ def reported(facts: HostFacts) -> ev.HostReported:
         memory_bytes=facts.memory_bytes,
         scratch_bytes=facts.scratch_bytes,
         incarnation=facts.incarnation,
+        tenant=tenant,
     )
 
 

@@ -50,8 +50,7 @@ class DaskExecutor(AttemptExecutor):
         self.steps: dict[str, asyncio.Task[None]] = {}
 
     async def open(self) -> None:
-        await self.worker.briefs.open()
-        self.worker.pool.open()
+        await self.worker.open()
 
     def start(self, command: cmd.StartAttempt) -> None:
         self.worker.commands[command.attempt] = command
@@ -77,7 +76,7 @@ class DaskExecutor(AttemptExecutor):
         self.tasks.start(f"the attempts that node {node} has open", self.worker.tickets.open_again(node))
 
     async def sweep(self, outstanding: Container[str]) -> None:
-        await asyncio.to_thread(self.worker.drop_other_notes, outstanding)
+        await asyncio.to_thread(self.worker.notes.drop_others, outstanding)
 
     async def before_told(self, command: cmd.StartAttempt, ending: AttemptResult) -> None:
         await self.worker.bring_logs(command.attempt)
@@ -90,8 +89,7 @@ class DaskExecutor(AttemptExecutor):
     async def close(self) -> None:
         """The attempts live on, and are asked about again by the next scheduler."""
         await self.tasks.close()
-        await self.worker.pool.close()
-        await self.worker.briefs.close()
+        await self.worker.close()
 
     def _go_on(self, command: cmd.StartAttempt, steps: Coroutine[Any, Any, Ending]) -> None:
         self.steps[command.attempt] = self.tasks.start(f"attempt {command.attempt}", self._until_ended(command, steps))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, cast
 
 from stager.adapters.executor_local import AttemptExecutor, Ending, LocalExecutor, Surroundings, outputs_of
+from stager.model.tenants import tenant_of_host
 from stager.model.topology import HERE
 from stager.planning.plan import Access
 from stager.ports import Put
@@ -22,6 +23,7 @@ from stager.worker.called import KILLED
 if TYPE_CHECKING:
     from stager.adapters import executor_dask
     from stager.adapters.executor_dask import DaskExecutor
+    from stager.adapters.host_workers import HostPool
 
 log = logging.getLogger(__name__)
 
@@ -76,17 +78,42 @@ def called_spec(command: cmd.StartAttempt, surroundings: Surroundings) -> Attemp
 
 class Executors:
     """The port of the world: each attempt is carried out as its run's workflow says, and where its command says. `hosts` None: this
-    scheduler has no pool.
+    scheduler has no pool. `of_tenants`: on the hosts of tenants' pools, made by `make` when the first is spoken of.
     """
 
-    def __init__(self, local: LocalExecutor, engine: EngineExecutor, surroundings: Surroundings, hosts: DaskExecutor | None = None) -> None:
-        self.local, self.engine, self.hosts, self.surroundings = local, engine, hosts, surroundings
+    def __init__(
+        self,
+        local: LocalExecutor,
+        engine: EngineExecutor,
+        surroundings: Surroundings,
+        hosts: DaskExecutor | None = None,
+        make: Callable[[str], DaskExecutor] | None = None,
+    ) -> None:
+        self.local, self.engine, self.hosts, self.surroundings, self.make = local, engine, hosts, surroundings, make
+        self.of_tenants: dict[str, DaskExecutor] = {}
         # Where attempts of a pool are outstanding that this scheduler does not have.
         self.hostless: AttemptExecutor | None = None
 
     @property
     def all(self) -> list[AttemptExecutor]:
-        return [each for each in (self.local, self.engine, self.hosts, self.hostless) if each is not None]
+        return [*(each for each in (self.local, self.engine, self.hosts, self.hostless) if each is not None), *self.of_tenants.values()]
+
+    @property
+    def on_hosts(self) -> list[DaskExecutor]:
+        return [*([self.hosts] if self.hosts is not None else []), *self.of_tenants.values()]
+
+    def of_tenant(self, tenant: str) -> DaskExecutor | None:
+        """None: this scheduler knows of no pools of tenants."""
+        found = self.of_tenants.get(tenant)
+        if found is None and self.make is not None:
+            found = self.of_tenants[tenant] = self.make(tenant)
+            found.tasks.start(f"the pool of {tenant}", found.open())
+        return found
+
+    def beside(self, host: str) -> DaskExecutor | None:
+        """That of attempts on this host; None: of no pool that this scheduler has."""
+        tenant = tenant_of_host(host)
+        return self.of_tenant(tenant) if tenant else self.hosts
 
     def is_started(self, attempt: str) -> bool:
         return any(attempt in each.started for each in self.all)
@@ -96,8 +123,8 @@ class Executors:
             self.engine.start(command)
         elif command.host in ("", HERE):
             self.local.start(command)
-        elif self.hosts is not None:
-            self.hosts.start(command)
+        elif (there := self.beside(command.host)) is not None:
+            there.start(command)
         else:
             self._hostless().start(command)
 
@@ -108,12 +135,22 @@ class Executors:
         self._of(command.attempt).kill(command)
 
     def host_gone(self, host: str) -> None:
-        if self.hosts is not None:
-            self.hosts.host_gone(host)
+        if (there := self.beside(host)) is not None:
+            there.host_gone(host)
 
     def node_is_there(self, node: str) -> None:
-        if self.hosts is not None:
-            self.hosts.node_is_there(node)
+        for each in self.on_hosts:
+            each.node_is_there(node)
+
+    def pool_of(self, tenant: str) -> HostPool | None:
+        """The pool whose hosts its jobs run on; None: they run here."""
+        its = self.of_tenants.get(tenant)
+        its = its if its is not None and its.worker.pool.address else self.hosts
+        return its.worker.pool if its is not None else None
+
+    async def bring_logs(self, run: str, job: str) -> None:
+        for each in self.on_hosts:
+            await each.bring_logs(run, job)
 
     def parked(self, run: str) -> int:
         """How many of its attempts wait for the submitter's variables."""
@@ -129,8 +166,8 @@ class Executors:
 
     async def sweep(self, outstanding: Container[str]) -> None:
         await self.local.sweep(outstanding)
-        if self.hosts is not None:
-            await self.hosts.sweep(outstanding)
+        for each in self.on_hosts:
+            await each.sweep(outstanding)
 
     async def close(self) -> None:
         await asyncio.gather(*(each.close() for each in self.all))

@@ -160,8 +160,10 @@ def end_with_parent() -> None:
     os._exit(0)
 
 
-def serve_pool(host: str, port: int, tls: Path | None, environ: Mapping[str, str]) -> None:
-    """Becomes the Dask scheduler. Raises Refused for plain text over a network."""
+def serve_pool(host: str, port: int, tls: Path | None, environ: Mapping[str, str], gateway: str = "") -> None:
+    """Becomes the Dask scheduler. `gateway`: HOST:PORT for the service, empty: it is a client itself. Raises Refused for plain text over
+    a network.
+    """
     protocol = "tcp" if tls is None else "tls"
     if tls is None and not is_loopback(f"tcp://{host}:{port}"):
         text = f"{host} can be reached from other machines, and whoever reaches a pool runs programs as its user"
@@ -170,9 +172,15 @@ def serve_pool(host: str, port: int, tls: Path | None, environ: Mapping[str, str
             code="not_loopback",
             subject=host,
         )
+    if gateway and tls is None:
+        text = "the gateway of a pool knows the service by its certificate"
+        raise Refused(
+            f"{text}; name the pool's with --tls-dir (`stager cluster certify pool/NAME`)", code="no_certificate", subject=gateway
+        )
     words = [*dask_words(tls), "scheduler", "--host", f"{protocol}://{host}", "--port", str(port)]
     # Without a dashboard it listens there all the same.
     words += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", *tls_words(tls)]
+    words += ["--preload", "stager.adapters.pool_gateway", gateway, str(tls)] if gateway else []
     os.execve(sys.executable, words, {**environ, **DASK_ENVIRONMENT})
 
 

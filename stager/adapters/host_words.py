@@ -29,6 +29,16 @@ class Step(StrEnum):
     ABANDON = "abandon"
 
 
+class Asked(StrEnum):
+    """The functions of the agent on a host that are called beside what runs there, by their names in `host_preload`."""
+
+    LOOK = "look"
+    KILL = "kill"
+    FORGET = "forget"
+    SWEEP = "sweep"
+    READ_LOG = "read_log"
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """`brief`: the socket that hands out the attempt's spec. `scratch`: the identity of the disk that the attempt was given to.
     `called_off`: it is to be ended, and not to begin. `ticket`: of a host that shares no files with the node, which hands out the spec

@@ -10,19 +10,22 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from stager.adapters.attempt_tickets import AttemptTickets, Committed, NotOpened
 from stager.adapters.briefs import Briefs
-from stager.adapters.dask_pool import DaskPool
-from stager.adapters.host_words import Call, HostFacts, Step, ending_of
+from stager.adapters.dask_pool import Heard
+from stager.adapters.given_notes import GivenNotes
+from stager.adapters.host_words import Asked, Call, HostFacts, Step, ending_of
 from stager.adapters.remote_node import TICKET_UNKNOWN_CODE, Ticket
 from stager.model.errors import Fault, Refused, StagerError
 from stager.scheduler import commands as cmd
+from stager.tasks import Tasks
 from stager.worker import AttemptResult, AttemptSpec, AttemptWaiting, Outcome
-from stager.worker.place import publish_json, read_json, safe_name
+from stager.worker.place import safe_name
 
 log = logging.getLogger(__name__)
 Ending = AttemptResult | AttemptWaiting
@@ -49,11 +52,29 @@ class Given:
     before: bool = True
 
 
-class HostWorkers:
-    """On the event loop's thread. `commands`: by attempt, of all that are asked about here."""
+class HostPool(Protocol):
+    """A pool as it is asked: `dask_pool`, or through its gateway. `problem`: why it does not answer, if it does not."""
 
-    def __init__(self, pool: DaskPool, briefs: Briefs, places: HostPlaces, tickets: AttemptTickets, epoch: int) -> None:
+    address: str
+    problem: str
+    heard: Heard
+    tasks: Tasks
+
+    @property
+    def answers(self) -> bool: ...
+
+    def open(self) -> None: ...
+    async def close(self) -> None: ...
+    async def call(self, key: str, make: Callable[[], Awaitable[Call]], host: str, cores: int) -> dict[str, Any]: ...
+    async def ask(self, host: str, what: Asked, *args: Any) -> Any: ...
+
+
+class HostWorkers:
+    """On the event loop's thread. `commands`: by attempt, of all that are asked about here. `briefs` None: no host shares files."""
+
+    def __init__(self, pool: HostPool, briefs: Briefs | None, places: HostPlaces, tickets: AttemptTickets, epoch: int) -> None:
         self.pool, self.briefs, self.places, self.tickets, self.epoch = pool, briefs, places, tickets, epoch
+        self.notes = GivenNotes(places.given)
         self.commands: dict[str, cmd.StartAttempt] = {}
         self.called_off: set[str] = set()
         self.facts: dict[str, HostFacts] = {}
@@ -68,11 +89,21 @@ class HostWorkers:
         self.printed: dict[str, dict[str, int]] = {}
         pool.heard.on_host = self._host_is_there
 
+    async def open(self) -> None:
+        if self.briefs is not None:
+            await self.briefs.open()
+        self.pool.open()
+
+    async def close(self) -> None:
+        await self.pool.close()
+        if self.briefs is not None:
+            await self.briefs.close()
+
     def was_given(self, attempt: str) -> bool:
-        return read_json(str(self._note(attempt))) is not None
+        return self.notes.read(attempt) is not None
 
     async def run(self, spec: AttemptSpec) -> Ending:
-        if self.given_to(self.commands[spec.attempt_id]).ticketed:
+        if self.briefs is None or self.given_to(self.commands[spec.attempt_id]).ticketed:
             return await self._asked(spec.attempt_id, Step.RUN, spec=spec)
         self.briefs.specs[spec.attempt_id] = spec
         try:
@@ -93,12 +124,10 @@ class HostWorkers:
 
     async def kill(self, attempt_id: str) -> bool:
         """Now, or as soon as its host answers."""
-        from stager.adapters.host_preload import kill
-
         self.called_off.add(attempt_id)
         while (command := self.commands.get(attempt_id)) is not None:
             try:
-                await self.pool.ask(command.host, kill, attempt_id)
+                await self.pool.ask(command.host, Asked.KILL, attempt_id)
                 return True
             except StagerError as problem:
                 log.info("attempt %s is to be ended: %s", attempt_id, problem.message)
@@ -107,8 +136,6 @@ class HostWorkers:
 
     async def forget(self, attempts: Sequence[str]) -> None:
         """Their ends are recorded. A host that does not answer is told when it is there again."""
-        from stager.adapters.host_preload import forget
-
         by_host: dict[str, list[str]] = {}
         ticketed = []
         for attempt in attempts:
@@ -125,10 +152,10 @@ class HostWorkers:
         await asyncio.gather(*map(self.tickets.close_over, ticketed))
         for host, its in by_host.items():
             try:
-                await self.pool.ask(host, forget, its)
+                await self.pool.ask(host, Asked.FORGET, its)
             except StagerError as problem:
                 log.info("what %d attempts left stays for now: %s", len(its), problem.message)
-        await asyncio.to_thread(self._drop_notes, attempts)
+        await asyncio.to_thread(self.notes.drop, attempts)
 
     async def _asked(self, attempt: str, step: Step, reserve_bytes: int = 0, spec: AttemptSpec | None = None) -> Ending:
         """A commit takes no cores: the job has ended."""
@@ -146,7 +173,7 @@ class HostWorkers:
                 step=step,
                 node=command.node,
                 epoch=self.epoch,
-                brief="" if given.ticketed else str(self.briefs.path),
+                brief="" if given.ticketed or self.briefs is None else str(self.briefs.path),
                 scratch=given.scratch,
                 reserve_bytes=reserve_bytes,
                 called_off=attempt in self.called_off,
@@ -155,9 +182,7 @@ class HostWorkers:
 
         key = f"stager-{attempt}" if takes else f"stager-{attempt}-{step.value}"
         try:
-            answer = await self.pool.call(key, make, command.host, cores)
-            self.printed[attempt] = answer.get("printed", {})
-            return ending_of(attempt, answer)
+            return await self.ending_in(command, await self.pool.call(key, make, command.host, cores))
         except Committed as over:
             return over.ending
         except NotOpened as problem:
@@ -166,6 +191,11 @@ class HostWorkers:
             if problem.code == TICKET_UNKNOWN_CODE:
                 self.ticketless.add(attempt)
             raise
+
+    async def ending_in(self, command: cmd.StartAttempt, answer: dict[str, Any]) -> Ending:
+        """What a host's answer says. Raises the StagerError that it tells."""
+        self.printed[command.attempt] = answer.get("printed", {})
+        return ending_of(command.attempt, answer)
 
     async def _ticket(self, command: cmd.StartAttempt, spec: AttemptSpec | None) -> Ticket | None:
         """None: of one that was begun before a restart its host has the ticket, as long as it does not say otherwise."""
@@ -176,42 +206,25 @@ class HostWorkers:
 
     async def _not_opened(self, command: cmd.StartAttempt, given: Given, fault: Fault) -> AttemptResult:
         """It may have begun before its node was started anew."""
-        from stager.adapters.host_preload import kill
-
         if given.before:
             with contextlib.suppress(StagerError):
-                await self.pool.ask(command.host, kill, command.attempt)
+                await self.pool.ask(command.host, Asked.KILL, command.attempt)
         return AttemptResult(attempt_id=command.attempt, outcome=Outcome.FAILED, fault=fault)
 
     def given_to(self, command: cmd.StartAttempt) -> Given:
         """Noted before it is given: whoever comes after us asks for it there."""
         known = self.given.get(command.attempt)
         if known is None:
-            known = self.given[command.attempt] = self._noted(command)
+            known = self.given[command.attempt] = self.noted(command)
         return known
 
-    def _noted(self, command: cmd.StartAttempt) -> Given:
-        note = self._note(command.attempt)
-        if (said := read_json(str(note))) is not None:
+    def noted(self, command: cmd.StartAttempt) -> Given:
+        if (said := self.notes.read(command.attempt)) is not None:
             return Given(str(said["scratch"]), bool(said.get("ticketed")))
         facts = self.facts.get(command.host)
         given = Given(facts.scratch, not facts.shares_files, False) if facts is not None else Given("", False, False)
-        note.parent.mkdir(mode=0o700, exist_ok=True)
-        publish_json(str(note), {"host": command.host, "scratch": given.scratch, "ticketed": given.ticketed})
+        self.notes.write(command.attempt, {"host": command.host, "scratch": given.scratch, "ticketed": given.ticketed})
         return given
-
-    def _note(self, attempt: str) -> Path:
-        return self.places.given / f"{attempt}.json"
-
-    def _drop_notes(self, attempts: Collection[str]) -> None:
-        for attempt in attempts:
-            self._note(attempt).unlink(missing_ok=True)
-
-    def drop_other_notes(self, outstanding: Container[str]) -> None:
-        """Of attempts that are over."""
-        if self.places.given.is_dir():
-            noted = [name.removesuffix(".json") for name in os.listdir(self.places.given)]
-            self._drop_notes([attempt for attempt in noted if attempt not in outstanding])
 
     def _host_is_there(self, facts: HostFacts) -> None:
         """It is told which attempts are not over. None of what it is about to be given is among them."""
@@ -219,17 +232,13 @@ class HostWorkers:
         self.pool.tasks.start(f"the sweep of host {facts.host}", self._sweep(facts.host))
 
     async def _sweep(self, host: str) -> None:
-        from stager.adapters.host_preload import sweep
-
         try:
-            await self.pool.ask(host, sweep, sorted(self.outstanding(host)))
+            await self.pool.ask(host, Asked.SWEEP, sorted(self.outstanding(host)))
         except StagerError as problem:
             log.info("old attempts of host %s stay for now: %s", host, problem.message)
 
     async def bring_logs(self, attempt: str) -> None:
         """What it has printed since. Nothing comes where its host does not answer."""
-        from stager.adapters.host_preload import read_log
-
         command = self.commands.get(attempt)
         if command is None:
             return
@@ -240,10 +249,10 @@ class HostWorkers:
                 try:
                     while True:
                         after = path.stat().st_size if path.exists() else 0
-                        if after >= self.printed.get(attempt, {}).get(stream, LOG_BYTES_MAX):
+                        if after >= min(self.printed.get(attempt, {}).get(stream, LOG_BYTES_MAX), LOG_BYTES_MAX):
                             break
                         asked = (command.run, command.job, command.number, stream, after)
-                        size_bytes, piece = await self.pool.ask(command.host, read_log, *asked)
+                        size_bytes, piece = await self.pool.ask(command.host, Asked.READ_LOG, *asked)
                         await asyncio.to_thread(append, path, piece)
                         if not piece or after + len(piece) >= min(size_bytes, LOG_BYTES_MAX):
                             break

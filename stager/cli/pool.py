@@ -17,7 +17,8 @@ LISTEN = "127.0.0.1:8786"
 Example:
   stager pool
   stager pool --listen 10.0.0.1:8786
-  stager pool --listen 10.0.0.1:8786 --tls-dir pool-tls"""
+  stager pool --listen 10.0.0.1:8786 --tls-dir pool-tls
+  stager pool --listen 10.0.0.1:8786 --tls-dir pool-tls --gateway 10.0.0.1:8787"""
 )
 @click.option(
     "--listen", default="", metavar="IP:PORT", help=f"where the scheduler and the workers reach it; default: as STAGER_POOL, else {LISTEN}"
@@ -27,8 +28,11 @@ Example:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="its certificate; default, beyond loopback: that of `stager cluster init`",
 )
+@click.option(
+    "--gateway", default="", metavar="IP:PORT", help="where the service reaches it, for the pool of a tenant (`pool` in tenants.toml)"
+)
 @state_dir_option
-def command(listen: str, tls_dir: Path | None, state_dir: Path | None) -> None:
+def command(listen: str, tls_dir: Path | None, gateway: str, state_dir: Path | None) -> None:
     """Run the Dask scheduler of your pool of hosts in the foreground. It holds nothing that is needed: it may be ended and started again
     while jobs run. Whoever reaches it runs programs as you, so beyond loopback it takes TLS alone.
     """
@@ -42,4 +46,6 @@ def command(listen: str, tls_dir: Path | None, state_dir: Path | None) -> None:
     made = pool_tls_of(StateDir(settings.state_dir))
     if tls_dir is None and not is_loopback(address.host) and made.is_dir():
         tls_dir = made
-    serve_pool(address.host, address.port, tls_dir.absolute() if tls_dir is not None else None, environment())
+    if gateway:
+        rest_settings(gateway, trust_network=True)
+    serve_pool(address.host, address.port, tls_dir.absolute() if tls_dir is not None else None, environment(), gateway)

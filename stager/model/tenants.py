@@ -14,6 +14,22 @@ from stager.model.places import PORTS, parts_of_url, unescaped, user_of_url
 from stager.model.workflow import OriginKind
 
 TENANT_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+# Between a tenant and a host of its pool. No name of a host or of a tenant has it.
+SCOPE = ":"
+
+
+def host_in_pool(tenant: str, host: str) -> str:
+    """The id of a host here: two pools may have hosts with one name."""
+    return f"{tenant}{SCOPE}{host}"
+
+
+def tenant_of_host(host: str) -> str:
+    """Whose pool it is of; empty: the owner's."""
+    return host.partition(SCOPE)[0] if SCOPE in host else ""
+
+
+def name_in_pool(host: str) -> str:
+    return host.rpartition(SCOPE)[2]
 
 
 class Scope(StrEnum):
@@ -40,8 +56,9 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """`native_jobs`: the programs of its workflows may run here, as the user of the service. `file_roots` are absolute. `weight`: of its
-    share beside those of others. Of each quota None: as much as there is.
+    """`native_jobs`: the programs of its workflows may run here, as the user of the service. `pool`: HOST:PORT of the gateway of the
+    tenant's own pool, on whose hosts they run instead; empty: it has none. `file_roots` are absolute. `weight`: of its share beside those
+    of others. Of each quota None: as much as there is.
     """
 
     name: str
@@ -52,6 +69,11 @@ class Tenant:
     quota_cores: int | None = None
     quota_bytes: int | None = None
     quota_runs: int | None = None
+    pool: str = ""
+
+    @property
+    def runs_programs(self) -> bool:
+        return self.native_jobs or self.pool != ""
 
     def registered(self, kind: OriginKind, url: str) -> list[tuple[Registered, str]]:
         """Those that the URL is the same as or lies below, with the path below them; the nearest first."""

@@ -6,6 +6,7 @@ May know: the model, TOML. One rule: only the administrator's own file counts, a
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Mapping
@@ -21,7 +22,10 @@ from stager.readers.native_origins import CREDENTIAL_KINDS, CREDENTIALS, OPTION_
 from stager.readers.native_spec import ORIGIN_KEYS
 
 QUOTA_KEYS = ("quota_cores", "quota_runs")
-TENANT_KEYS = ("native_jobs", "file_roots", "origins", "weight", "quota_bytes", *QUOTA_KEYS)
+TENANT_KEYS = ("native_jobs", "pool", "file_roots", "origins", "weight", "quota_bytes", *QUOTA_KEYS)
+# Its name is that of the pool whose certificates the hosts of the service's owner have (`adapters.authority.OWN_POOL`).
+OWNER = "owner"
+POOL = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([1-9][0-9]{0,4})")
 WEIGHT_MIN, WEIGHT_MAX = 0.001, 1000.0
 FILE_BYTES_MAX = 8 * 2**20
 
@@ -65,7 +69,12 @@ def parse_tenants(document: Mapping[str, Any], source: str) -> Tenants:
     native = [tenant.name for tenant in found.values() if tenant.native_jobs]
     if len(native) > 1:
         text = f"{native[0]!r} has native_jobs too; jobs run as the user of the service, so only one tenant may have them"
-        raise wrong(source, f"tenants.{native[1]}.native_jobs", f"{text}: give each its own service, as a user of its own")
+        raise wrong(source, f"tenants.{native[1]}.native_jobs", f"{text}: give each other one a pool, of a user of its own")
+    by_pool: dict[str, str] = {}
+    for tenant in found.values():
+        other = by_pool.setdefault(tenant.pool, tenant.name) if tenant.pool else tenant.name
+        if other != tenant.name:
+            raise wrong(source, f"tenants.{tenant.name}.pool", f"is that of {other!r} too; a pool runs programs of one tenant")
     return Tenants(found)
 
 
@@ -88,7 +97,25 @@ def tenant_of(name: str, value: Any, source: str) -> Tenant:
     registered = tuple(origin_of(each, source, f"{key}.origins[{number}]") for number, each in enumerate(origins))
     quotas = {each: count_of(value.get(each), source, f"{key}.{each}") for each in QUOTA_KEYS}
     weight, quota_bytes = weight_of(value, source, key), size_of(value.get("quota_bytes"), source, f"{key}.quota_bytes")
-    return Tenant(name, native_jobs, tuple(roots), registered, weight=weight, quota_bytes=quota_bytes, **quotas)
+    pool = pool_of(name, value, source, key, native_jobs=native_jobs)
+    return Tenant(name, native_jobs, tuple(roots), registered, weight=weight, quota_bytes=quota_bytes, pool=pool, **quotas)
+
+
+def pool_of(name: str, value: Mapping[str, Any], source: str, key: str, *, native_jobs: bool) -> str:
+    """HOST:PORT, or empty."""
+    pool = value.get("pool", "")
+    if not pool and "pool" not in value:
+        return ""
+    found = POOL.fullmatch(pool) if isinstance(pool, str) else None
+    if found is None or int(found[2]) > 65_535:
+        raise wrong(source, f"{key}.pool", 'should be where the gateway of its pool listens, as in "10.0.0.1:8787"')
+    if native_jobs:
+        raise wrong(source, f"{key}.pool", "does not go with native_jobs: programs run in the pool, or here as the user of the service")
+    if name == OWNER:
+        raise wrong(
+            source, f"{key}.pool", f"cannot be of a tenant {OWNER!r}: hosts of the service's owner have the certificate pool/{OWNER}"
+        )
+    return str(pool)
 
 
 def weight_of(value: Mapping[str, Any], source: str, key: str) -> float:

@@ -22,7 +22,6 @@ from stager.runtime.node_link import NodeSource
 from stager.scheduler import events as ev
 from stager.service.driving import Driving
 from stager.service.giving_up import Patience, give_up
-from stager.service.host_book import BOOK
 from stager.service.hosts import HostWatch
 from stager.service.lifetime import Lifetime
 from stager.service.live_nodes import gone_from_here, gone_with_pool, has_stores, machine_limits, this_host, with_joined
@@ -38,6 +37,7 @@ from stager.service.state_dir import StateDir
 from stager.service.stores import Stores
 from stager.service.summaries import Summaries
 from stager.service.tenancy import Tenancy
+from stager.service.tenant_pools import TenantPools
 from stager.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -99,24 +99,26 @@ def opened(
     state_dir, tasks = StateDir(settings.state_dir), Tasks()
     tenancy = Tenancy(settings.tenants_file or state_dir.tenants, settings.state_dir, settings.environ, read_tenants)
     machine = machine_side(stores, past, clock, lifetime, tenancy)
-    run_service = RunService(machine.runs, stores.records, machine.book, machine.inbox.put, tenancy.of_runs, tenancy.tenant)
+    shares = ShareBook(tenancy, machine.inbox.put, past.machine.state)
+    run_service = RunService(machine.runs, stores.records, machine.book, machine.inbox.put, tenancy.of_runs, tenancy.tenant, shares.tell)
     summaries = Summaries(machine.runs, stores.records, past.counters)
     summaries.settle()
     node = node_side(settings, state_dir, machine, tasks, [*remote_nodes(settings, state_dir, past.epoch), *beside])
-    hosts = (HostWatch(machine.runs, state_dir.hosts / BOOK).saw,) if settings.pool else ()
+    put, state = machine.inbox.put, past.machine.state
+    knows_tenants = is_service or any(state.tenants)
+    hosts = (HostWatch(machine.runs, state_dir.hosts).saw,) if settings.pool or knows_tenants else ()
     heard = (Measuring(stores.profiles, past.machine).saw, run_service.saw, summaries.saw, *hosts)
     driving = Driving(past.past, node.world, stores.journal, heard, lifetime, machine.pulse)
-    put, state = machine.inbox.put, past.machine.state
     patience = Patience(settings.gone_after_s, clock(), node.view.is_silent, node.hears_hosts)
     services = composed(machine, node, state_dir, run_service, driving.keep_at_end, tasks, patience, is_service=is_service)
     put(ev.SchedulerStarted(at=0.0, cause="start", epoch=past.epoch, version=__version__))
     put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=machine_limits(settings)))
-    shares = ShareBook(tenancy, put, past.machine.state)
-    if is_service or any(past.machine.state.tenants):
-        shares.tell()
+    has_hosts = settings.pool != "" or has_stores(settings) or state.on_hosts
+    pools = TenantPools(settings, node, machine, tasks, has_hosts=has_hosts)
+    tenants = shares.tell() if knows_tenants else None
     if settings.pool and HERE in state.hosts:
         put(gone_from_here())
-    elif not settings.pool and (has_stores(settings) or state.on_hosts):
+    elif not settings.pool and has_hosts:
         put(this_host(settings))
     if not settings.pool:
         for gone in gone_with_pool(state.hosts):
@@ -124,8 +126,10 @@ def opened(
     node.world.open(node.links.values(), node.executors)
     if node.executors.hosts is not None:
         tasks.start("the hosts", node.executors.hosts.open(), node.world.fatal)
-    if is_service:
-        tasks.start("the shares of tenants", shares.keep_telling(), node.world.fatal)
+    if tenants is not None:
+        pools.follow(tenants)
+    if knows_tenants:
+        tasks.start("the shares of tenants", shares.keep_telling(pools.follow), node.world.fatal)
     if patience.after_s is not None:
         tasks.start("the giving up of what is silent", give_up(patience, machine.inquiry, state, clock, put), node.world.fatal)
     node.continuation.begin()

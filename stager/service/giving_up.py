@@ -24,13 +24,13 @@ CAUSE = "gone_after"
 @dataclass(frozen=True, slots=True)
 class Patience:
     """`after_s` None: nothing is given up by itself. `began_at`: when this scheduler began, by the Machine's clock. `is_silent`: a node by
-    this name does not answer, nor refuse. `hears_hosts`: the pool answers, so that a host's silence is its own.
+    this name does not answer, nor refuse. `hears_hosts`: that tenant's pool answers, so that a host's silence is its own.
     """
 
     after_s: float | None
     began_at: float
     is_silent: Callable[[str], bool]
-    hears_hosts: Callable[[], bool]
+    hears_hosts: Callable[[str], bool]
 
     def of_node(self, node: NodeEntry) -> float | None:
         """When it is given up, if it stays silent. None: it is not."""
@@ -39,7 +39,7 @@ class Patience:
         return max(node.since, self.began_at) + self.after_s
 
     def of_host(self, host: HostEntry) -> float | None:
-        if self.after_s is None or host.answers or not self.hears_hosts():
+        if self.after_s is None or host.answers or not self.hears_hosts(host.tenant):
             return None
         return max(host.lost_at, self.began_at) + self.after_s
 
@@ -55,7 +55,7 @@ class Patience:
                     yield ev.HostGone(at=0.0, cause=CAUSE, host=host.id, why=why)
 
 
-NEVER_GIVES_UP = Patience(None, 0.0, lambda node: False, lambda: False)
+NEVER_GIVES_UP = Patience(None, 0.0, lambda node: False, lambda tenant: False)
 
 
 async def give_up(patience: Patience, inquiry: Inquiry, state: State, clock: Callable[[], float], put: Put) -> None:

@@ -16,6 +16,11 @@ from stager.worker.place import publish_json, read_json
 BOOK = "known.json"
 
 
+def book_of(directory: Path, tenant: str) -> Path:
+    """Of the hosts on which jobs of that tenant run; empty: of those who have no pool of their own."""
+    return directory / (f"known.{tenant}.json" if tenant else BOOK)
+
+
 def write_hosts(book: Path, hosts: Mapping[str, Sequence[Host]]) -> None:
     """By I/O node."""
     publish_json(str(book), {"version": 1, "hosts": msgspec.to_builtins(hosts)})

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from stager import wire
 from stager.model.errors import InvalidInput, Refused
+from stager.model.tenants import tenant_of_host
 from stager.ports import Put
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -19,7 +20,7 @@ from stager.scheduler.node_entry import HostEntry
 from stager.scheduler.slots import host_of
 from stager.scheduler.state import State
 from stager.service.commands import Commits, Told
-from stager.service.host_book import write_hosts
+from stager.service.host_book import book_of, write_hosts
 from stager.service.inquiry import Inquiry
 from stager.service.known_runs import KnownRuns
 
@@ -32,8 +33,9 @@ class HostService:
     def __init__(self, inquiry: Inquiry, commits: Commits, runs: KnownRuns, put: Put) -> None:
         self.inquiry, self.commits, self.runs, self.put = inquiry, commits, runs, put
 
-    async def listed(self) -> list[wire.HostView]:
-        return await self.inquiry.ask(lambda: views_of(self.runs.state))
+    async def listed(self, only: str | None = None) -> list[wire.HostView]:
+        """`only`: those that jobs of this tenant may run on."""
+        return await self.inquiry.ask(lambda: views_of(self.runs.state, only))
 
     async def drain(self, host: str) -> wire.HostView:
         """Says the same again where nothing changes. Raises InvalidInput where there is no such host."""
@@ -70,8 +72,12 @@ class HostService:
         return host
 
 
-def views_of(state: State) -> list[wire.HostView]:
+def views_of(state: State, only: str | None = None) -> list[wire.HostView]:
     hosts = [host for node in state.nodes.values() for host in node.hosts.values()]
+    if only is not None:
+        tenant = state.tenants.get(only)
+        pool = only if tenant is not None and tenant.share.has_pool else ""
+        hosts = [host for host in hosts if host.tenant == pool]
     return [view_of(state, host) for host in sorted(hosts, key=lambda host: host.id)]
 
 
@@ -93,13 +99,15 @@ def view_of(state: State, host: HostEntry) -> wire.HostView:
 
 
 class HostWatch:
-    """On the driving thread. `book`: where plans find the hosts that there are."""
+    """On the driving thread. `directory`: where plans find the hosts that there are."""
 
-    def __init__(self, runs: KnownRuns, book: Path) -> None:
-        self.runs, self.book = runs, book
+    def __init__(self, runs: KnownRuns, directory: Path) -> None:
+        self.runs, self.directory = runs, directory
 
     def saw(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> None:
         """Of each batch, live only."""
-        if any(isinstance(event, HOST_EVENTS) for event in events):
+        for tenant in sorted({tenant_of_host(event.host) for event in events if isinstance(event, HOST_EVENTS)}):
             nodes = self.runs.state.nodes.values()
-            write_hosts(self.book, {node.id: [host.size for host in node.hosts.values() if not host.drains] for node in nodes})
+            hosts = {node.id: [host.size for host in node.hosts.values() if host.tenant == tenant and not host.drains] for node in nodes}
+            self.directory.mkdir(mode=0o700, exist_ok=True)
+            write_hosts(book_of(self.directory, tenant), hosts)

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from stager.adapters.node_place import EMBEDDED_NODE, NodePlace, require_alike
+from stager.model.tenants import tenant_of_host
 from stager.model.topology import HERE, Host, Node, OriginLink, Topology, embedded
 from stager.planning.policy import Limits
 from stager.scheduler import events as ev
-from stager.service.host_book import BOOK, read_hosts
+from stager.service.host_book import book_of, read_hosts
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
 
@@ -33,7 +34,7 @@ def limits_of(settings: Settings) -> Limits:
 def topology_here(settings: Settings, links: tuple[OriginLink, ...]) -> Topology:
     settings = with_joined(settings)
     limits = limits_of(settings)
-    hosts = read_hosts(StateDir(settings.state_dir).hosts / BOOK) if settings.pool else {}
+    hosts = read_hosts(book_of(StateDir(settings.state_dir).hosts, settings.hosts_of)) if settings.pool else {}
     if any(hosts.values()):
         return with_hosts(settings, links, hosts)
     here = embedded(settings.capacity_bytes, cores=limits.cores, memory_bytes=limits.memory_bytes, links=links)
@@ -89,7 +90,7 @@ def this_host(settings: Settings) -> ev.HostReported:
 def gone_with_pool(hosts: Iterable[str]) -> list[ev.HostGone]:
     """Of a scheduler that had a pool and has none now: what was begun there is given up, and begins again here."""
     why = "the scheduler was started without its pool"
-    return [ev.HostGone(at=0.0, cause="start", host=host, why=why) for host in hosts if host != HERE]
+    return [ev.HostGone(at=0.0, cause="start", host=host, why=why) for host in hosts if host != HERE and not tenant_of_host(host)]
 
 
 def gone_from_here() -> ev.HostGone:

@@ -37,6 +37,7 @@ from stager.worker import KeptSandboxes, Worker
 
 if TYPE_CHECKING:
     from stager.adapters.executor_dask import DaskExecutor
+    from stager.adapters.gateway_pool import GatewayPool
 
 log = logging.getLogger(__name__)
 NODE_ID = EMBEDDED_NODE
@@ -46,7 +47,9 @@ PEERS_LISTEN = Listen("127.0.0.1:0")
 
 @dataclass(frozen=True, slots=True)
 class NodeSide:
-    """`process`: the embedded node's; `links` are to all. `objects` None: it keeps none for tenants. `link_to`: a link to one node more."""
+    """`process`: the embedded node's; `links` are to all. `objects` None: it keeps none for tenants. `link_to`: a link to one node more.
+    `gateways`: to the pools of tenants that were spoken of.
+    """
 
     process: NodeProcess
     objects: Objects | None
@@ -57,10 +60,12 @@ class NodeSide:
     kept_sandboxes: KeptSandboxes
     world: LiveWorld
     link_to: Callable[[NodeSource], NodeLink]
+    gateways: Mapping[str, GatewayPool]
 
-    def hears_hosts(self) -> bool:
+    def hears_hosts(self, tenant: str) -> bool:
         """Where the pool itself does not answer, nobody knows of its hosts."""
-        return self.executors.hosts is not None and self.executors.hosts.worker.pool.client is not None
+        pool = self.executors.pool_of(tenant)
+        return pool is not None and pool.answers
 
 
 def embedded(settings: Settings, state_dir: StateDir, epoch: int, listen: Listen | None) -> tuple[NodeProcess, Objects | None]:
@@ -98,7 +103,9 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     around = Surroundings(outstanding, machine.book, machine.tenancy.of_run, links, promises, pulse, clock)
     local = LocalExecutor(worker, inbox.put, around, kept_sandboxes)
     on_hosts = host_executor(settings, state_dir, machine, around) if settings.pool else None
-    executors = Executors(local, EngineExecutor(worker, inbox.put, around, pulse.beat), around, on_hosts)
+    gateways: dict[str, GatewayPool] = {}
+    make = partial(tenant_executor, state_dir, machine, around, gateways)
+    executors = Executors(local, EngineExecutor(worker, inbox.put, around, pulse.beat), around, on_hosts, make)
     continuation = Continuation(outstanding, executors, inbox, tasks, machine.lifetime, pulse, {process.node_id})
     world = LiveWorld(machine.stores.journal, inbox, outstanding, asyncio.get_running_loop(), continuation.carried_out)
 
@@ -112,8 +119,8 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
 
     for source in (process, *beside):
         link_to(source)
-    view = NodeWatch(links, process.node_id, executors, outstanding)
-    return NodeSide(process, objects, links, view, executors, continuation, kept_sandboxes, world, link_to)
+    view = NodeWatch(links, process.node_id, executors, outstanding, machine.tenancy.of_run)
+    return NodeSide(process, objects, links, view, executors, continuation, kept_sandboxes, world, link_to, gateways)
 
 
 def listen_for(settings: Settings, state_dir: StateDir) -> Listen:
@@ -152,6 +159,25 @@ def host_executor(settings: Settings, state_dir: StateDir, machine: MachineSide,
     epoch = machine.past.epoch
     tickets = AttemptTickets(around.door, state_dir.tls / CA, epoch)
     workers = HostWorkers(pool, Briefs(state_dir.hosts / "briefs.sock"), places, tickets, epoch)
+    return DaskExecutor(workers, put, around)
+
+
+def tenant_executor(
+    state_dir: StateDir, machine: MachineSide, around: Surroundings, gateways: dict[str, GatewayPool], tenant: str
+) -> DaskExecutor:
+    """Of a tenant's pool, which `service.tenant_pools` says the address of. Most schedulers have none, and start sooner without this."""
+    from stager.adapters.attempt_tickets import AttemptTickets
+    from stager.adapters.cluster_tls import CA, ClusterTls
+    from stager.adapters.executor_dask import DaskExecutor
+    from stager.adapters.gateway_pool import GatewayPool
+    from stager.adapters.host_workers import HostPlaces
+    from stager.adapters.tenant_workers import TenantWorkers
+
+    state_dir.hosts.mkdir(mode=0o700, exist_ok=True)
+    put, epoch = machine.inbox.put, machine.past.epoch
+    pool = gateways[tenant] = GatewayPool(tenant, put, ClusterTls(state_dir.tls), around.links.__contains__)
+    tickets = AttemptTickets(around.door, state_dir.tls / CA, epoch)
+    workers = TenantWorkers(pool, HostPlaces(state_dir.hosts / "given", state_dir.logs), tickets, epoch)
     return DaskExecutor(workers, put, around)
 
 

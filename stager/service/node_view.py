@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from stager import wire
 from stager.adapters.executor_engine import Executors
-from stager.model.errors import Fault, Refused, StagerError
+from stager.model.errors import Fault, Refused, StagerError, Transient
 from stager.runtime.node_link import NodeLink
 from stager.runtime.outstanding import Outstanding
 from stager.wire.node import NodeTransfer
@@ -23,8 +23,16 @@ class NodeWatch:
     one that this scheduler starts itself.
     """
 
-    def __init__(self, links: Mapping[str, NodeLink], embedded: str, executors: Executors, outstanding: Outstanding) -> None:
+    def __init__(
+        self,
+        links: Mapping[str, NodeLink],
+        embedded: str,
+        executors: Executors,
+        outstanding: Outstanding,
+        tenant_of: Callable[[str], str] = lambda run: "",
+    ) -> None:
         self.links, self.embedded, self.executors, self.outstanding = links, embedded, executors, outstanding
+        self.tenant_of = tenant_of
 
     def unreachable(self) -> list[str]:
         """The nodes that cannot be asked now."""
@@ -63,6 +71,10 @@ class NodeWatch:
     def troubles(self, run: str) -> list[Fault]:
         """The troubles that keep a run waiting beside its own faults."""
         faults = [link.problem for link in self.links.values() if not link.up and link.problem is not None and self._is_needed(run, link)]
+        pool = self.executors.pool_of(self.tenant_of(run))
+        if pool is not None and not pool.answers:
+            text = f"the pool of hosts at {pool.address} does not answer, and jobs wait for it: {pool.problem or 'not asked yet'}"
+            faults.append(Transient(text, code="pool_away", subject=run).fault())
         if parked := self.executors.parked(run):
             text = f"{parked} jobs wait for variables of the submitter's environment, which a restart forgot; run `stager resume {run}`"
             faults.append(Refused(text, code="env_unknown", subject=run).fault())

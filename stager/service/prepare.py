@@ -157,7 +157,7 @@ def plan_of(
     require_spill(workflow, spill)
     limits = limits_of(settings)
     topology = topology or topology_of(settings, workflow)
-    if settings.pool and has_stores(with_joined(settings)):
+    if settings.hosts_of or (settings.pool and has_stores(with_joined(settings))):
         # Hosts that share no files with their nodes work on copies.
         policy = replace(policy or Policy(), direct_access=False)
     plan = best_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles, with_range=True)

@@ -58,10 +58,12 @@ class RunService:
         put: Put,
         tenants: dict[str, str] | None = None,
         tenant_named: Callable[[str], Tenant] = Tenant,
+        tell_shares: Callable[[], object] = lambda: None,
     ) -> None:
         """`tenants`: whose run is whose, for those who resolve origins on other threads; added to here. `tenant_named` raises where there
-        is none.
+        is none. `tell_shares`: has the Machine hear of the tenants of now.
         """
+        self.tell_shares = tell_shares
         self.runs, self.records, self.book, self.put, self.tenant_named = runs, records, book, put, tenant_named
         self.tenants = {} if tenants is None else tenants
         # Taken, but the Machine has not seen it yet.
@@ -100,6 +102,8 @@ class RunService:
             run = earlier.run
         if sender.tenant:
             self.tenants[run] = sender.tenant
+            # On whose hosts its jobs run is known before any of them can begin.
+            self.tell_shares()
         self.book.bring(run, request.credentials.origins, request.credentials.env)
         self.accepted[run] = workflow
         self.put(
@@ -206,6 +210,8 @@ class RunService:
         self._check_destinations(mended.workflow or entry.workflow, run, self.tenants.get(run, ""))
         if entry.state is RunState.FINISHED:
             self._check_quotas(self.tenants.get(run, ""), mended.plan or entry.plan)
+        if run in self.tenants:
+            self.tell_shares()
         self.book.bring(run, request.credentials.origins, request.credentials.env)
         self.records.reopen(run, len(mended.workflow.jobs) if mended.workflow else None)
         self.put(mended, on_durable)

@@ -110,7 +110,7 @@ def run_services(
         JobQueries(inquiry, runs, past.counters, node.kept_sandboxes.kept, clock),
         StatusQueries(inquiry, runs, stores.records, node.view, rates, machine.totals, clock, patience),
         Following(inquiry, pulse, lifetime, runs, past.counters),
-        JobLogs(inquiry, runs, state_dir.logs, node.executors.hosts.bring_logs if node.executors.hosts is not None else None),
+        JobLogs(inquiry, runs, state_dir.logs, node.executors.bring_logs),
         JournalQueries(inquiry, runs, stores.journal.read_beside),
         EngineService(inquiry, pulse, lifetime, commits, calls, staged_calls, run_service, machine.inbox.put),
         NodeService(inquiry, commits, runs, node.view, machine.inbox.put, partial(revoke, state_dir)),

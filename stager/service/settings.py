@@ -51,7 +51,8 @@ class Settings:
     `storage` None: no objects are kept. `keep_failed_bytes` 0: no sandbox of a job that failed is.
     `nodes`: I/O nodes besides the embedded one, which somebody else started. `copies`: on how many nodes what jobs make is to be, where
     a submit does not say. `cluster_listen`: where hosts that join call; None: none can.
-    `pool`: the address of the Dask scheduler whose hosts run jobs; empty: jobs run here. `directory_bytes_max`: of the files that a
+    `pool`: the address of the Dask scheduler whose hosts run jobs; empty: jobs run here. `hosts_of`: the tenant that has that pool for
+    itself, for plans of its runs. `directory_bytes_max`: of the files that a
     tenant's submit may bring along.
     `gone_after_s`: nodes and hosts that are silent for so long are given up; None: by a person's word alone.
     """
@@ -72,6 +73,7 @@ class Settings:
     nodes: tuple[NodePlace, ...] = ()
     copies: int = 1
     pool: str = ""
+    hosts_of: str = ""
     cluster_listen: tuple[str, int] | None = None
     directory_bytes_max: int = DIRECTORY_BYTES_MAX
     gone_after_s: float | None = None

@@ -70,9 +70,9 @@ class Rights:
         self.tenancy = tenancy
 
     def require_native_jobs(self, tenant: str) -> None:
-        if not self.tenancy.tenant(tenant).native_jobs:
+        if not self.tenancy.tenant(tenant).runs_programs:
             text = "the programs of your workflows may not run on this service, where they would run as its own user"
-            raise Denied(f"{text}; ask its administrator for native_jobs", code="native_jobs", subject=tenant)
+            raise Denied(f"{text}; ask its administrator for a pool, or for native_jobs", code="native_jobs", subject=tenant)
 
     def resumption(self, body: bytes, workflow: Workflow, tenant: str) -> wire.Credentials:
         """Asks again for the rights of the tenant: they may have been taken back meanwhile."""
@@ -116,7 +116,7 @@ class Submissions(Rights):
         """A `rest.Planned` as JSON."""
         upload = understood(body, rest.WorkflowText)
         with self.read(upload, tenant) as read:
-            plan = plan_as_asked(read.workflow, self.settings, load_profiles(self.settings), chosen(upload.options))
+            plan = plan_as_asked(read.workflow, self.settings_for(tenant), load_profiles(self.settings), chosen(upload.options))
             fault = None
             try:
                 check_capacity(plan)
@@ -148,7 +148,7 @@ class Submissions(Rights):
             require_runnable(read.format, "this")
             require_native(read.workflow)
             check_env(read.workflow, sent.env)
-            plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options), tenant)
+            plan = ready_to_run(read.workflow, self.settings_for(tenant), read.access, chosen(sent.options), tenant)
             credentials = self.credentials(read.workflow, tenant, sent.env)
         return wire.SubmitRequest(read.workflow, plan, credentials, priority=sent.options.priority)
 
@@ -162,6 +162,11 @@ class Submissions(Rights):
             plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options), tenant)
             credentials = self.credentials(read.workflow, tenant, {})
         return wire.SubmitRequest(read.workflow, plan, credentials, part_of=sent.part_of, priority=sent.options.priority)
+
+    def settings_for(self, tenant: str) -> Settings:
+        """With the tenant's own pool, where it has one."""
+        pool = self.tenancy.tenant(tenant).pool
+        return replace(self.settings, pool=pool, hosts_of=tenant) if pool else self.settings
 
     @contextmanager
     def brought(self, upload: rest.WorkflowText, tenant: str, keep: bool) -> Iterator[dict[str, str]]:

@@ -52,7 +52,9 @@ class Host:
 
 @dataclass
 class Pool:
-    """`where`: the host of its meeting place."""
+    """`where`: the host of its meeting place, or the user who has it. `env`: of all its processes, beside the usual. `gateway`: for a
+    service that is no client of it; the port where it listens, or 0.
+    """
 
     place: Path
     tls: Path | None = None
@@ -60,6 +62,8 @@ class Pool:
     port: int = 0
     server: Server | None = None
     hosts: dict[str, Host] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    gateway: int = 0
 
     def __post_init__(self) -> None:
         self.port = self.port or self.where.free_port()
@@ -70,6 +74,7 @@ class Pool:
 
     def start(self) -> None:
         words = ["pool", "--listen", f"{self.where.address}:{self.port}", *(["--tls-dir", str(self.tls)] if self.tls else [])]
+        words += ["--gateway", f"{self.where.address}:{self.gateway}"] if self.gateway else []
         self.server = self._server(words, "pool.log", {})
         self.server.start()
 
@@ -85,7 +90,7 @@ class Pool:
     def host_apart(self, name: str, cores: int, node: str, where: Where, scratch: str, tls: str) -> Host:
         """On a host of the bed that shares no files with its I/O node. All paths are those of that host."""
         words = ["worker", self.address, "--name", name, "--cores", str(cores), "--node", node, "--scratch", scratch, "--tls-dir", tls]
-        server = self._server(words, f"{name}.log", {"HOME": "/srv"}, where)
+        server = self._server(words, f"{name}.log", {"HOME": "/srv", **self.env}, where)
         host = self.hosts[name] = Host(name, where.outside(scratch), server)
         host.server.start()
         return host
@@ -100,7 +105,7 @@ class Pool:
     def _server(self, words: Sequence[str], log: str, env: Mapping[str, str], where: Where | None = None) -> Server:
         self.place.mkdir(exist_ok=True)
         argv = [sys.executable, "-m", "stager.cli", *words]
-        return Server(argv, self.place / log, env={**environment(), **env}, where=where or self.where)
+        return Server(argv, self.place / log, env={**environment(), **self.env, **env}, where=where or self.where)
 
     def kill_scheduler(self) -> None:
         assert self.server is not None, "not started"

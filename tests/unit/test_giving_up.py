@@ -27,7 +27,7 @@ def machine() -> Machine:
 
 
 def patience(after_s: float | None = 600.0, began_at: float = 0.0, silent: bool = True, heard: bool = True) -> Patience:
-    return Patience(after_s, began_at, lambda node: silent and node != "node0", lambda: heard)
+    return Patience(after_s, began_at, lambda node: silent and node != "node0", lambda tenant: heard)
 
 
 def test_what_is_silent_for_so_long_is_given_up_and_nothing_sooner() -> None:

@@ -13,12 +13,12 @@ import pytest
 from stager import wire
 from stager.model.errors import InvalidInput, Refused
 from stager.model.topology import Host, OriginLink
-from stager.planning.policy import Limits, Policy
+from stager.planning.policy import Limits, Policy, TenantShare
 from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
 from stager.service.host_book import BOOK, read_hosts
 from stager.service.hosts import HostService, HostWatch
-from stager.service.live_nodes import machine_limits, topology_here
+from stager.service.live_nodes import gone_with_pool, machine_limits, topology_here
 from stager.service.settings import Settings, pool_of, read_settings
 from stager.service.state_dir import StateDir
 
@@ -102,9 +102,9 @@ def test_plans_are_made_for_the_hosts_that_were_there_last(tmp_path: Path) -> No
     runs.put(ev.HostDraining(at=0.0, host="h2"))
     book = StateDir(tmp_path).hosts / BOOK
     book.parent.mkdir()
-    HostWatch(runs, book).saw([ev.Woken(at=0.0)], [])  # type: ignore[arg-type]
+    HostWatch(runs, book.parent).saw([ev.Woken(at=0.0)], [])  # type: ignore[arg-type]
     assert not book.exists()
-    HostWatch(runs, book).saw([ev.HostDraining(at=0.0, host="h2")], [])  # type: ignore[arg-type]
+    HostWatch(runs, book.parent).saw([ev.HostDraining(at=0.0, host="h2")], [])  # type: ignore[arg-type]
     node = topology_here(settings, links).nodes[0]
     assert (node.id, node.capacity_bytes, node.hosts) == ("node0", 1000, (Host("h1", 1, 10**9),))
     assert topology_here(Settings(tmp_path, 1000, 8), links).nodes[0].cores == 8, "without a pool"
@@ -128,3 +128,19 @@ def test_a_pool_is_named_by_its_address_and_plain_text_stays_on_this_machine(tmp
     for wrong in ("127.0.0.1:8786", "http://127.0.0.1:8786", "tcp://127.0.0.1"):
         with pytest.raises(InvalidInput, match="no address of a pool"):
             pool_of(wrong)
+
+
+def test_a_tenant_with_a_pool_sees_its_hosts_and_plans_with_them_alone(tmp_path: Path) -> None:
+    runs, service = with_hosts(("h1", 1))
+    runs.put(ev.TenantsSet(at=0.0, shares={"alice": TenantShare(has_pool=True)}))
+    for tenant in ("alice", "bob"):
+        runs.put(ev.HostReported(at=0.0, host=f"{tenant}:h1", node="node0", cores=3, tenant=tenant))
+        HostWatch(runs, tmp_path / "hosts").saw([ev.HostDraining(at=0.0, host=f"{tenant}:h1")], [])  # type: ignore[arg-type]
+
+    def seen(only: str | None) -> list[str]:
+        return [host.host for host in asyncio.run(service.listed(only))]
+
+    assert seen("alice") == ["alice:h1"] and seen("carol") == ["h1"] and seen(None) == ["alice:h1", "bob:h1", "h1"]
+    settings = Settings(tmp_path, 1000, 8, pool="10.0.0.1:8787", hosts_of="alice")
+    assert topology_here(settings, (OriginLink("lab"),)).nodes[0].hosts == (Host("alice:h1", 3),)
+    assert [event.host for event in gone_with_pool(["here", "h1", "alice:h1"])] == ["h1"]

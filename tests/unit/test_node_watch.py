@@ -53,7 +53,7 @@ def link(node: str, client: ScriptedClient | None = None, problem: Fault | None 
 
 
 def watch(*links: Any) -> NodeWatch:
-    executors: Any = SimpleNamespace(parked=lambda run: 0)
+    executors: Any = SimpleNamespace(parked=lambda run: 0, pool_of=lambda tenant: None)
     return NodeWatch({each.node: each for each in links}, "io0", executors, Outstanding())
 
 

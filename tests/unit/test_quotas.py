@@ -118,3 +118,22 @@ def test_the_machine_is_told_what_the_file_says_when_it_says_something_else(tmp_
     path.write_text("other")
     again.tell()
     assert told == [ev.TenantsSet(at=0.0, cause="tenants", shares={"alice": TenantShare(weight=2.0, quota_cores=3)})]
+
+
+def test_who_had_a_pool_runs_on_no_hosts_of_others_without_it(tmp_path: Path) -> None:
+    bench, told = Quotas(tmp_path), list[ev.Event]()
+    path = tmp_path / "tenants.toml"
+    named = {"alice": Tenant("alice", pool="h:1"), "bob": Tenant("bob", pool="h:2"), "carol": Tenant("carol", pool="h:3")}
+    tenancy = Tenancy(path, tmp_path / "state", {}, lambda _: Tenants(dict(named)))
+    book = ShareBook(tenancy, lambda event, *_: told.append(event), bench.machine.state)
+    path.touch()
+    assert book.tell() == named
+    named["alice"], named["bob"] = Tenant("alice"), Tenant("bob", native_jobs=True)
+    del named["carol"]
+    path.write_text("other")
+    book.tell()
+    apart = TenantShare(has_pool=True)
+    assert [event.shares for event in told if isinstance(event, ev.TenantsSet)] == [
+        {"alice": apart, "bob": apart, "carol": apart},
+        {"alice": apart, "carol": apart},
+    ]

@@ -36,6 +36,9 @@ weight = 2.5
 quota_cores = 8
 quota_runs = 3
 quota_bytes = "500 GB"
+
+[tenants.dora]
+pool = "10.0.0.1:8787"
 """
 
 
@@ -55,6 +58,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert dict(lab.options) == {"known_hosts": "/etc/stager/known_hosts", "connections_max": "4"}
     assert dict(bucket.options) == {"endpoint": "http://minio:9000", "allow_http": "true"}
     assert tenants.get("bob") == Tenant("bob") and tenants.get("dave") is None
+    assert tenants.get("dora") == Tenant("dora", pool="10.0.0.1:8787")
+    assert [name for name, tenant in tenants.by_name.items() if tenant.runs_programs] == ["alice", "dora"]
     assert tenants.get("carol") == Tenant("carol", weight=2.5, quota_cores=8, quota_runs=3, quota_bytes=500 * 10**9)
 
 
@@ -64,6 +69,13 @@ def test_without_a_file_there_are_no_tenants(tmp_path: Path) -> None:
 
 WRONG = {
     "[tenants.alice]\nnative_jobs = true\n[tenants.bob]\nnative_jobs = true\n": r"tenants\.bob\.native_jobs 'alice' has native_jobs too",
+    "[tenants.alice]\npool = '10.0.0.1'\n": "where the gateway of its pool listens",
+    "[tenants.alice]\npool = 'tls://10.0.0.1:1'\n": "where the gateway of its pool listens",
+    "[tenants.alice]\npool = '10.0.0.1:70000'\n": "where the gateway of its pool listens",
+    "[tenants.alice]\npool = ''\n": "where the gateway of its pool listens",
+    "[tenants.alice]\npool = 'h:1'\nnative_jobs = true\n": "does not go with native_jobs",
+    "[tenants.alice]\npool = 'h:1'\n[tenants.bob]\npool = 'h:1'\n": r"tenants\.bob\.pool is that of 'alice' too",
+    "[tenants.owner]\npool = 'h:1'\n": "cannot be of a tenant 'owner'",
     "[tenants.alice]\nfile_root = ['/x']\n": r"tenants\.alice\.file_root is not a key here \(did you mean 'file_roots'\?\)|file_roots",
     "[tenants.alice]\nfile_roots = ['data']\n": "absolute directories",
     "[tenants.Alice]\n": "no name of a tenant",

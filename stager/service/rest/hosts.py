@@ -1,4 +1,6 @@
-"""The compute hosts, which all tenants share. One rule: no name of a job is told."""
+"""The compute hosts: those that tenants share, and those of a tenant's own pool. One rule: no name of a job is told, nor a host of another
+tenant's pool.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ def hosts_router(hosts: HostService) -> APIRouter:
 
     @router.get("/hosts", response_model=wire.HostList, responses=TAGGED)
     async def listed_hosts(request: Request, caller: Reader) -> Response:
-        """The compute hosts of the service's pool: their states, how large each is, and what of it jobs have."""
-        return tagged(request, wire.HostList(hosts=await hosts.listed()))
+        """The compute hosts that jobs of the caller may run on: their states, how large each is, and what of it jobs have."""
+        return tagged(request, wire.HostList(hosts=await hosts.listed(caller.only)))
 
     @router.post("/hosts/{host}/drain")
     async def drain_host(host: str, caller: Administrator) -> wire.HostView:
