@@ -114,7 +114,8 @@ def opened(
     put(ev.SchedulerStarted(at=0.0, cause="start", epoch=past.epoch, version=__version__))
     put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=machine_limits(settings)))
     has_hosts = settings.pool != "" or has_stores(settings) or state.on_hosts
-    pools = TenantPools(settings, node, machine, tasks, has_hosts=has_hosts)
+    here = None if has_hosts else this_host(settings)
+    pools = TenantPools(node.executors, node.gateways, machine.inquiry, state, put, tasks, here)
     tenants = shares.tell() if knows_tenants else None
     if settings.pool and HERE in state.hosts:
         put(gone_from_here())

@@ -7,25 +7,37 @@ nothing of it begins on hosts of others.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
+from stager.adapters.executor_engine import Executors
 from stager.model.tenants import Tenant, tenant_of_host
+from stager.ports import Put
 from stager.scheduler import events as ev
-from stager.service.live_nodes import this_host
-from stager.service.machine_side import MachineSide
-from stager.service.node_side import NodeSide
-from stager.service.settings import Settings
+from stager.scheduler.state import State
+from stager.service.inquiry import Inquiry
 from stager.tasks import Tasks
+
+if TYPE_CHECKING:
+    from stager.adapters.gateway_pool import GatewayPool
 
 WHY_GONE = "its tenant has no pool any more"
 
 
 class TenantPools:
-    """On the event loop's thread. `has_hosts`: the Machine knows of hosts, or will in a moment."""
+    """On the event loop's thread. `here`: this machine, which the Machine has to hear of once it knows of other hosts; None: it has."""
 
-    def __init__(self, settings: Settings, node: NodeSide, machine: MachineSide, tasks: Tasks, *, has_hosts: bool) -> None:
-        self.settings, self.tasks, self.has_hosts = settings, tasks, has_hosts
-        self.executors, self.gateways = node.executors, node.gateways
-        self.inquiry, self.put, self.state = machine.inquiry, machine.inbox.put, machine.past.machine.state
+    def __init__(
+        self,
+        executors: Executors,
+        gateways: Mapping[str, GatewayPool],
+        inquiry: Inquiry,
+        state: State,
+        put: Put,
+        tasks: Tasks,
+        here: ev.HostReported | None,
+    ) -> None:
+        self.executors, self.gateways, self.inquiry, self.state = executors, gateways, inquiry, state
+        self.put, self.tasks, self.here = put, tasks, here
         self.followed: dict[str, str] | None = None
 
     def follow(self, by_name: Mapping[str, Tenant]) -> None:
@@ -33,10 +45,10 @@ class TenantPools:
         if wanted == self.followed:
             return
         self.followed = wanted
-        if wanted and not self.has_hosts:
+        if wanted and self.here is not None:
             # Jobs of all others go on here.
-            self.has_hosts = True
-            self.put(this_host(self.settings))
+            self.put(self.here)
+            self.here = None
         for tenant in wanted:
             self.executors.of_tenant(tenant)
         for tenant, pool in self.gateways.items():
