@@ -7,6 +7,9 @@ within 2 %. Again: `python benchmarks/bench_accuracy.py [--only NAME] [--warm N]
 --results rows are kept in FILE and the verdict is on all that are there, so that a long benchmark can be run in parts. With --shell-s 0.1
 the account's shell takes that long to start.
 
+With --nodes 2 or 4 there are so many private hosts with an I/O node each, the first two with a worker of one core, all by TLS; the
+scheduler is on a host besides (cluster_bed.py).
+
 With --made judge (or tune) 12 workflows of that half of the made set take their place, drawn by --seed: from file, sftp and s3
 origins, over lines of 20, 100 and 1,000 Mbit/s and 5 and 50 ms, with plenty of room and little, some with a slow shell or a slow disk at
 the origin (made_cases.py). Their first run is predicted as well, from an empty state directory: it should end between what the plan says.
@@ -16,13 +19,10 @@ Goals: makespan within 7 % (median), 15 % (nine of ten) and 25 % (worst), WAN by
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
-import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -32,49 +32,20 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.accuracy_bed import Application, Bed, Replay, instance_of
+from benchmarks.cluster_bed import ClusterBed
 from benchmarks.made_accuracy import MadeRow, judged_made, played, print_made
-from benchmarks.made_cases import TASKS_MAX, MadeCase, key_of, sampled_cases, scales_of
+from benchmarks.made_cases import TASKS_MAX, key_of, sampled_cases
 from benchmarks.made_set import MANIFEST, made_paths
 from benchmarks.measuring import verdict
-from tests.testbed.network import Host, Network, Wan, why_not
-from tests.testbed.places import PROJECT, record_like
-from tests.testbed.sshd import Sshd, running_sshd
+from tests.testbed.network import Network, Wan, why_not
+from tests.testbed.places import PROJECT
+from tests.testbed.sshd import running_sshd
 from tests.testbed.stager import Stager
 from tests.testbed.usage import machine
-from tests.testbed.workflows import JOB_PATH, copied_workflow
 
 MAKESPAN_MEDIAN, MAKESPAN_WORST, WAN_WORST = 0.10, 0.20, 0.02
 DEADLINE_S = 600
-STAND_IN_LINE_S, STAND_IN_CORES_S = 8.0, 12.0
-
-
-@dataclass(frozen=True)
-class Application:
-    """One of workflows/: what makes its data, and the words for 10 to 40 s of it."""
-
-    name: str
-    maker: str
-    words: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Replay:
-    """A recorded workflow, scaled to 10 to 40 s. The scales are those of that very record: where setup's record of the same application
-    stands in for it, others are chosen, since its tasks may take a hundred times as long.
-    """
-
-    name: str
-    instance: str
-    bytes_scale: str
-    time_scale: str
-
-    @functools.cached_property
-    def scales(self) -> tuple[str, str]:
-        if instance_of(self).name == self.instance:
-            return self.bytes_scale, self.time_scale
-        line = MadeCase(self.name, "sftp", 100, 20, "plenty", "", STAND_IN_LINE_S, STAND_IN_CORES_S)
-        chosen = scales_of(line, instance_of(self))
-        return chosen.bytes_scale, chosen.time_scale
 
 
 CASES: tuple[Application | Replay, ...] = (
@@ -108,29 +79,6 @@ class Row:
         return self.predicted_bytes / self.moved_bytes - 1 if self.moved_bytes else float(self.predicted_bytes != 0)
 
 
-class Bed:
-    """A lab far away and a host that stager and its jobs are on."""
-
-    def __init__(self, sshd: Sshd, here: Host, place: Path) -> None:
-        self.sshd, self.here, self.place = sshd, here, place
-
-    def stager(self) -> Stager:
-        config = self.place / "ssh_config"
-        config.write_text(self.sshd.ssh_config_text("lab"))
-        env = {"PATH": JOB_PATH, "STAGER_SSH_CONFIG": str(config)}
-        return Stager(self.place / "s", self.place / "home", env=env, idle_exit_s=60, where=self.here)
-
-    def workflow(self, case: Application) -> Path:
-        """A copy of it whose data are at the lab."""
-        file = copied_workflow(case.name, self.place)
-        maker = [sys.executable, str(file.parent / case.maker), str(self.sshd.data / "data"), *case.words]
-        subprocess.run(maker, check=True, capture_output=True)
-        text, count = re.subn(r"file:\.\./\.\./demo-out/\w+", f"sftp://lab{self.sshd.data}/data", file.read_text())
-        assert count == 1, f"{file} has not one origin of its data but {count}"
-        file.write_text(text)
-        return file
-
-
 def take_away_finals(case: Application | Replay, data: Path, given: set[Path]) -> None:
     """A final that is there already is only looked at: the next run is to make and upload its own. `given`: what was there at first."""
     if isinstance(case, Replay):
@@ -142,10 +90,6 @@ def take_away_finals(case: Application | Replay, data: Path, given: set[Path]) -
 
 def files_in(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file()]
-
-
-def instance_of(case: Replay) -> Path:
-    return record_like(case.instance)
 
 
 def run_of(case: Application | Replay, bed: Bed, stager: Stager, workflow: Path | None) -> str:
@@ -166,6 +110,9 @@ def predicted(case: Application | Replay, bed: Bed, stager: Stager, workflow: Pa
     """`makespan_s` and `wan_bytes`, before the run."""
     if isinstance(case, Application):
         assert workflow is not None
+        if bed.plans_say:
+            plan = stager.json("plan", workflow)
+            return {"makespan_s": plan["makespan_s"], "wan_bytes": plan["wan_bytes"]}
         (choice,) = stager.json("cost-estimate", workflow, "--io-nodes", "1", "--draws", "0")["choices"]
         return dict(choice)
     words = [*case.scales, f"sftp://lab{bed.sshd.data}/replay"]
@@ -188,7 +135,7 @@ def measured(case: Application | Replay, bed: Bed, warm: int, rounds: int, looke
             stager.run("gc", "--cache")
             take_away_finals(case, data, given)
     finally:
-        stager.end()
+        bed.end(stager)
     return rows
 
 
@@ -254,6 +201,7 @@ def main() -> int:
     parser.add_argument("--wan-mbit", type=float, default=100)
     parser.add_argument("--rtt-ms", type=float, default=20)
     parser.add_argument("--shell-s", type=float, default=0.0, help="what the start files of the account's shell take")
+    parser.add_argument("--nodes", type=int, help="private hosts with an I/O node each (default: none, the scheduler's own node)")
     parser.add_argument("--results", type=Path, help="keep the rows there and judge all that are")
     parser.add_argument("--report", action="store_true", help="print what `stager report` says of each run")
     parser.add_argument("--dir", help="where data and state directories are made")
@@ -274,7 +222,8 @@ def main() -> int:
             with running_sshd(place / "ssh", where=lab) as sshd:
                 if given.shell_s:
                     (sshd.directory / ".bashrc").write_text(f"sleep {given.shell_s:g}\n")
-                found = measured(case, Bed(sshd, net.host("node"), place), given.warm, given.rounds, looked_at)
+                bed = ClusterBed(sshd, lab, net, place, given.nodes) if given.nodes else Bed(sshd, net.host("node"), place)
+                found = measured(case, bed, given.warm, given.rounds, looked_at)
         rows = [*(row for row in rows if row.name != case.name), *found]
         if given.results:
             given.results.write_text(json.dumps([asdict(row) for row in rows], indent=1))

@@ -53,7 +53,7 @@ def chain(jobs: int, origin: str) -> str:
     lines = ["stager: 1", f"name: chain{jobs}", "origins:", f"  lab: {origin}", "jobs:"]
     for number in range(1, jobs + 1):
         before = "lab:seed" if number == 1 else f"c{number - 1}"
-        to = 'to: "lab:out/", on_exists: replace, size: 100' if number == jobs else "size: 100"
+        to = 'to: "lab:out/", on_exists: replace, size: 10000' if number == jobs else "size: 10000"
         lines.append(f'  step{number}: {{run: [cp, /etc/passwd, c{number}], inputs: ["{before}"], outputs: {{c{number}: {{{to}}}}}}}')
     return "\n".join(lines) + "\n"
 

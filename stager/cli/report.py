@@ -27,6 +27,9 @@ from stager.service.comparison import ComparisonRow, cluster_of, compare, estima
 from stager.service.time_spent import Share, TimeSpent, time_spent
 
 TIME_SPENT = "where the time went"
+HOST_COLUMNS = [
+    (name, "left" if name in ("host", "node") else "right") for name in ("host", "node", "cores", "attempts", "jobs' time", "busy")
+]
 # What a cell shows of a second.
 SHOWN_S = 0.005
 
@@ -79,8 +82,29 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
     for note in notes:
         click.echo(note)
     print_spent(spent)
+    if history.hosts:
+        click.echo()
+        print_table(HOST_COLUMNS, host_rows(history, summary.wall_s))
     if html is not None:
         click.echo(f"page: {html}")
+
+
+def host_rows(history: wire.RunHistory, wall_s: float) -> list[tuple[str, ...]]:
+    """What each host did, attempts that failed among it. Busy: the jobs' time of all cores' time in the run."""
+    return [
+        (each["host"], each["node"], str(each["cores"]), str(each["attempts"]), format_duration(each["jobs_s"]), share(each["busy"]))
+        for each in hosts_json(history, wall_s)
+    ]
+
+
+def hosts_json(history: wire.RunHistory, wall_s: float) -> list[dict[str, Any]]:
+    def told(host: wire.HostOfRun) -> dict[str, Any]:
+        spans = [span for span in history.attempts if span.host == host.host]
+        jobs_s = sum(span.ended_s - span.begun_s for span in spans)
+        busy = jobs_s / (wall_s * host.cores) if wall_s else 0.0
+        return {"host": host.host, "node": host.node, "cores": host.cores, "attempts": len(spans), "jobs_s": jobs_s, "busy": busy}
+
+    return [told(host) for host in history.hosts]
 
 
 def notes_of(cluster: Cluster, plan: Plan, paid: ClusterPrices, table: PriceTable) -> list[str]:
@@ -213,5 +237,6 @@ def report_json(summary: wire.RunSummary, history: wire.RunHistory, lines: list[
         ],
         "belady_hit_rate": history.belady_hit_rate,
         "best_hit_rate": history.best_hit_rate,
+        "hosts": hosts_json(history, summary.wall_s),
         "prices": {"origin": table.origin, "date": table.date, "currency": table.currency},
     }

@@ -115,7 +115,8 @@ def longest(spans: Sequence[tuple[float, float, str, str]]) -> list[tuple[float,
 def timeline(history: wire.RunHistory, wall_s: float) -> str:
     """Jobs by type, then what was fetched and uploaded: a bar each, as many rows as went on at once."""
     paint_of = paints(history.attempts)
-    groups = [("jobs", [(s.begun_s, s.ended_s, paint_of.get(s.job_type, PAINT_OTHERS), f"{s.job}: {s.outcome}") for s in history.attempts])]
+    jobs = [(s.begun_s, s.ended_s, paint_of.get(s.job_type, PAINT_OTHERS), words_of(s)) for s in history.attempts]
+    groups = [("jobs", jobs)]
     for title, direction in (("fetches", "fetch"), ("uploads", "upload")):
         moved = [move for move in history.moves if move.direction == direction]
         groups.append((title, [(s.begun_s, s.ended_s, f'class="{direction}"', f"{s.lfn}: {format_size(s.size_bytes)}") for s in moved]))
@@ -138,6 +139,10 @@ def timeline(history: wire.RunHistory, wall_s: float) -> str:
     return f'<p class="keys">{keys}</p>{note}' + picture(
         top + 18, "".join(shapes) + axis(top + 12, wall_s), "jobs, fetches and uploads in time"
     )
+
+
+def words_of(span: wire.AttemptSpan) -> str:
+    return f"{span.job}: {span.outcome}" + (f" on {span.host}" if span.host else "")
 
 
 PAINT_OTHERS = 'class="others"'

@@ -6,14 +6,15 @@ after; both sides are counted and billed by the same formulas.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from stager import wire
 from stager.estimate import RUN, Report, Traffic, estimate
-from stager.model.cluster import Cluster, IoNodes, WanLink
+from stager.model.cluster import Cluster, IoNodes, NamedNode, WanLink
 from stager.model.prices import ClusterPrices
+from stager.model.topology import Host
 from stager.model.workflow import OriginKind, Workflow
 from stager.planning.cost import Usage, bill_of
 from stager.planning.links import link_of
@@ -65,7 +66,20 @@ def cluster_of(history: wire.RunHistory, given: Cluster | None, plan: Plan) -> C
     io = IoNodes(on_compute_nodes=True, disk_bytes_per_s=plan.disk_bytes_per_s)
     base = given or Cluster(io=io, links={link.origin: WanLink(link_of(link)) for link in plan.links})
     compute = replace(base.compute, nodes=count, cores=history.cores, memory_bytes=history.memory_bytes)
-    return replace(base, compute=compute, io=replace(base.io, nodes=count, capacity_bytes=history.capacity_bytes // count), nodes=())
+    io = replace(base.io, nodes=count, capacity_bytes=history.capacity_bytes // count)
+    if not history.hosts:
+        return replace(base, compute=compute, io=io, nodes=())
+    largest = max(history.hosts, key=lambda host: host.cores)
+    compute = replace(compute, nodes=len(history.hosts), cores=largest.cores, memory_bytes=largest.memory_bytes)
+    return replace(base, compute=compute, io=io, nodes=tuple(named_nodes(history)))
+
+
+def named_nodes(history: wire.RunHistory) -> Iterator[NamedNode]:
+    """Each with the hosts whose jobs read from it."""
+    for node in history.nodes:
+        beside = [each for each in history.hosts if each.node == node]
+        hosts = [Host(each.host, each.cores, each.memory_bytes, each.scratch_bytes) for each in beside]
+        yield NamedNode(node, history.capacities[node], tuple(hosts))
 
 
 def estimate_of(workflow: Workflow, plan: Plan, history: wire.RunHistory, cluster: Cluster) -> Estimated:

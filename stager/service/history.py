@@ -65,7 +65,8 @@ class Past:
     cores: int = 1
     memory_bytes: int | None = None
     capacity: dict[str, int] = field(default_factory=dict)
-    begun: dict[str, tuple[float, str]] = field(default_factory=dict)
+    hosts: dict[str, wire.HostOfRun] = field(default_factory=dict)
+    begun: dict[str, tuple[float, str, str]] = field(default_factory=dict)
     transfers: dict[str, Any] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     held: dict[tuple[str, str, str], int] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class Past:
 
     def gave(self, command: Any) -> None:
         if type(command) is cmd.StartAttempt:
-            self.begun[command.attempt] = (command.at, command.node)
+            self.begun[command.attempt] = (command.at, command.node, command.host)
             if command.run == self.run:
                 # What it reads directly passes no cache.
                 read = [(used.file, self.sizes.get(used.file, 0)) for used in command.inputs if used.access is not Access.DIRECT]
@@ -127,6 +128,21 @@ class Past:
             self.hold(event.node, seen.file, seen.generation, seen.size_bytes)
         self.note(event.at)
 
+    def host_reported(self, event: ev.HostReported) -> None:
+        if not self.over:
+            self.hosts[event.host] = wire.HostOfRun(
+                host=event.host,
+                node=event.node,
+                cores=event.cores,
+                memory_bytes=event.memory_bytes,
+                scratch_bytes=event.scratch_bytes,
+            )
+
+    def host_gone(self, event: ev.HostGone) -> None:
+        """One that was given up before the run began was not there for it."""
+        if self.workflow is None:
+            self.hosts.pop(event.host, None)
+
     def moved(self, event: ev.TransferDone) -> None:
         command = self.transfers.pop(event.transfer, None)
         if command is None:
@@ -151,7 +167,7 @@ class Past:
 
     def ended(self, event: ev.AttemptEnded) -> None:
         begun = event.attempt in self.begun
-        begun_at, node = self.begun.pop(event.attempt, (event.at, ""))
+        begun_at, node, host = self.begun.pop(event.attempt, (event.at, "", ""))
         for output in event.outputs:
             self.sizes[output.file] = output.size_bytes
             self.hold(node, output.file, output.generation, output.size_bytes)
@@ -168,6 +184,7 @@ class Past:
             begun_s=begun_at - self.submitted_at,
             ended_s=event.at - self.submitted_at,
             outcome=event.outcome.value,
+            host=host if self.hosts else "",
         )
         self.attempts.append(span)
 
@@ -206,6 +223,8 @@ class Past:
             belady_hit_rate=hits_of(Rule.MIN, self.steps, capacity).rate if used else None,
             best_hit_rate=min(1.0, clairvoyant_bound_bytes(self.trace, capacity) / used) if used else None,
             path=path,
+            capacities=self.capacity,
+            hosts=[self.hosts[host] for host in sorted(self.hosts)],
         )
 
 
@@ -214,6 +233,8 @@ HEARD: dict[type, Callable[[Past, Any], None]] = {
     ev.RunResumed: Past.resumed,
     ev.PolicySet: Past.set_policy,
     ev.NodeReported: Past.reported,
+    ev.HostReported: Past.host_reported,
+    ev.HostGone: Past.host_gone,
     ev.TransferDone: Past.moved,
     ev.AttemptEnded: Past.ended,
     ev.ReplicaDeleted: Past.deleted,

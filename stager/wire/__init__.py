@@ -33,7 +33,7 @@ from stager.wire.codec import (
 )
 from stager.wire.engines import CalledFile, CallRequest, CallState, CallView, EndRequest, FileWhere, OpenCall, Place
 from stager.wire.hosts import HostForget, HostList, HostView
-from stager.wire.past import AttemptSpan, Explanation, MoveSpan, PathSpan, ProgressEvent, ProgressPage, RunHistory, RunSummary
+from stager.wire.past import AttemptSpan, Explanation, HostOfRun, MoveSpan, PathSpan, ProgressEvent, ProgressPage, RunHistory, RunSummary
 from stager.wire.runs import (
     AttemptLog,
     FileCounts,
@@ -78,6 +78,7 @@ __all__ = [
     "GcRequest",
     "HOST",
     "Health",
+    "HostOfRun",
     "HostForget",
     "HostList",
     "HostView",

@@ -74,13 +74,24 @@ class Explanation(Body):
 
 
 class AttemptSpan(Body):
-    """One attempt that ended, in seconds since the run was submitted."""
+    """One attempt that ended, in seconds since the run was submitted. `host`: empty where the scheduler knew of one host only."""
 
     job: str
     job_type: str
     begun_s: float
     ended_s: float
     outcome: str
+    host: str = ""
+
+
+class HostOfRun(Body):
+    """A compute host that was there while the run went on, beside its I/O node. Memory and scratch space None: not watched."""
+
+    host: str
+    node: str
+    cores: int
+    memory_bytes: int | None = None
+    scratch_bytes: int | None = None
 
 
 class MoveSpan(Body):
@@ -111,7 +122,8 @@ class PathSpan(Body):
 
 class RunHistory(Body):
     """The history of a run, read from the journal. `occupancy`: bytes on all nodes together after each change, those of other runs
-    included. `path`: where its time went, from its submit to its end without a gap.
+    included. `path`: where its time went, from its submit to its end without a gap. `capacities`: of each of `nodes`, in bytes. `hosts`:
+    none where jobs are processes of the scheduler's own machine and nothing else.
 
     `belady_hit_rate` and `best_hit_rate`: of the same reads in the same order, by Belady's rule and at most; None: nothing was read.
     """
@@ -127,3 +139,5 @@ class RunHistory(Body):
     belady_hit_rate: float | None
     best_hit_rate: float | None
     path: list[PathSpan] = []
+    capacities: dict[str, int] = {}
+    hosts: list[HostOfRun] = []

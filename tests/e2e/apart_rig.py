@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,19 @@ ORIGIN = '{{url: "s3://bucket{prefix}", endpoint: "{endpoint}", addressing: path
 class Apart:
     """Host `a` has the node `a` and the worker `ha`, and so has `b`. The scheduler's files are this process's own."""
 
-    def __init__(self, net: Network, place: Path, env: Mapping[str, str], rate_mbit_s: float | None = None) -> None:
-        """`rate_mbit_s`: of the lines of the origin and of each host that has a node."""
+    def __init__(
+        self,
+        net: Network,
+        place: Path,
+        env: Mapping[str, str],
+        rate_mbit_s: float | None = None,
+        lab: Host | None = None,
+        sites: Sequence[str] = ("a", "b"),
+    ) -> None:
+        """`rate_mbit_s`: of the lines of the origin, which is on `lab` where there is one already, and of each host that has a node."""
         self.net, self.place = net, place
-        self.here, self.lab = net.host("s"), net.host("lab", rate_mbit_s=rate_mbit_s)
-        self.sites: dict[str, Host] = {name: net.host(name, private=True, rate_mbit_s=rate_mbit_s) for name in ("a", "b")}
+        self.here, self.lab = net.host("s"), lab or net.host("lab", rate_mbit_s=rate_mbit_s)
+        self.sites: dict[str, Host] = {name: net.host(name, private=True, rate_mbit_s=rate_mbit_s) for name in sites}
         self.stager = Stager(place / "s", place / "home", where=self.here)
         self.stager.state_dir.mkdir(mode=0o700)
         self.state = StateDir(self.stager.state_dir)
@@ -51,7 +59,8 @@ class Apart:
         self.nodes: dict[str, IoNode] = {}
         self.env, self.epoch = dict(env), 0
 
-    def start(self, cores: int = 2) -> None:
+    def start(self, cores: int = 2, workers: int | None = None) -> None:
+        """`workers`: so many hosts, the first ones, have one; None: all."""
         self.s3.start()
         with self.here.inside():
             self.s3.make_bucket("bucket")
@@ -62,7 +71,8 @@ class Apart:
             options = ["--tcp", f"{host.address}:{host.free_port()}", "--tls-dir", TLS]
             self.nodes[name] = IoNode(ionode_binary(), STORE, CAPACITY_BYTES, where=host, options=options, node_id=name)
             self.nodes[name].start()
-            self.pool.host_apart(f"h{name}", cores, name, host, SCRATCH, POOL_TLS)
+        for name in list(self.sites)[:workers]:
+            self.pool.host_apart(f"h{name}", cores, name, self.sites[name], SCRATCH, POOL_TLS)
         named = " ".join(f"{name}={node.address}" for name, node in self.nodes.items())
         self.stager.env = {**self.s3.credentials(), **self.env, "STAGER_NODES": named, "STAGER_POOL": self.pool.address}
         self.start_scheduler()
@@ -82,7 +92,7 @@ class Apart:
                 stderr=log,
                 start_new_session=True,
             )
-        self.until(lambda: self.hosts() == {"ha": "open", "hb": "open"}, "both hosts")
+        self.until(lambda: self.hosts() == dict.fromkeys(self.pool.hosts, "open"), "the hosts")
 
     def add_worker(self, name: str, near: str, cores: int) -> Host:
         """On a private host of its own, which has no node."""

@@ -69,6 +69,10 @@ def test_two_hosts_make_the_same_bytes(apart: Apart, survey: tuple[Path, dict[st
     assert given_in(batches, cmd.CopyReplica), "nothing went from node to node"
     unique_bytes = sum(file["size_bytes"] for file in plan["files"] if file["token"])
     assert unique_bytes <= wan_bytes_of(batches) <= 1.02 * unique_bytes
+    report = apart.stager.json("report")
+    assert {line["name"]: line for line in report["lines"]}["makespan"]["estimated"] > 0
+    assert {(each["host"], each["node"]) for each in report["hosts"]} == {("ha", "a"), ("hb", "b")}
+    assert sum(each["attempts"] for each in report["hosts"]) == 76
     for name in apart.sites:
         apart.until(lambda name=name: apart.left(name) == {}, f"what node {name} has of attempts to go", 20)
 

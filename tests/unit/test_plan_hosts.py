@@ -20,7 +20,8 @@ from stager.planning.bounds import lower_bound
 from stager.planning.fitting import check_hosts
 from stager.planning.make_plan import check_capacity, make_plan
 from stager.readers.topology import parse_topology
-from stager.service.comparison import cluster_of
+from stager.scheduler.commands import RunOutcome
+from stager.service.comparison import cluster_of, estimate_of
 from tests.unit.test_simulate import record
 
 HEAD = "stager-topology: 1\ncompute: {overhead: 0 s, network: 100 MB/s}\nio: {disk: 300 MB/s}\n"
@@ -149,3 +150,23 @@ def test_a_report_has_the_nodes_that_the_run_had_whatever_the_topology_names() -
     history = wire.RunHistory(run="r", nodes=["node0"], cores=2, memory_bytes=None, capacity_bytes=1000, **parts)
     there = cluster_of(history, parse_topology(NAMED, "t.yml"), make_plan(bag(1), Topology((Node("node0", 1000, 2),))))
     assert [(node.id, node.cores, node.capacity_bytes, node.hosts) for node in there.topology(bag(1), 1).nodes] == [("node0", 2, 1000, ())]
+
+
+def test_a_report_has_the_hosts_that_the_run_had_beside_their_nodes() -> None:
+    """Without them an estimate had no place for a job whose home is not `node0`, and stood still."""
+    parts = {"attempts": [], "moves": [], "occupancy": [], "belady_hit_rate": None, "best_hit_rate": None}
+    hosts = [wire.HostOfRun(host="h1", node="a", cores=1), wire.HostOfRun(host="h2", node="b", cores=3, memory_bytes=5000)]
+    capacities = {"a": 1000, "b": 3000, "node0": 500}
+    there = {"nodes": sorted(capacities), "capacities": capacities, "hosts": hosts, "capacity_bytes": 4500}
+    history = wire.RunHistory(run="r", cores=2, memory_bytes=None, **there, **parts)
+    had = Topology((Node("a", 1000, hosts=(Host("h1"),)), Node("b", 3000, hosts=(Host("h2", 3),)), Node("node0", 500)))
+    plan = make_plan(bag(2), had)
+    cluster = cluster_of(history, None, plan)
+    assert [
+        (node.id, node.capacity_bytes, [(host.id, host.cores) for host in node.hosts]) for node in cluster.topology(bag(2), 3).nodes
+    ] == [
+        ("a", 1000, [("h1", 1)]),
+        ("b", 3000, [("h2", 3)]),
+        ("node0", 500, []),
+    ]
+    assert estimate_of(bag(2), plan, history, cluster).report.outcome is RunOutcome.SUCCEEDED
