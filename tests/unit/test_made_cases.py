@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_accuracy
-from benchmarks.bench_accuracy import Replay
+from benchmarks import accuracy_bed
+from benchmarks.accuracy_bed import Replay
 from benchmarks.made_accuracy import MadeRow, judged_made, range_of
 from benchmarks.made_cases import CASES, LINES, MadeCase, key_of, sampled_cases, scaled
 from stager.model.files import Destination, File, Location, Source
@@ -68,7 +68,7 @@ def test_a_record_that_stands_in_for_another_is_not_scaled_as_that_one(tmp_path:
         (tmp_path / name).write_text(json.dumps(record))
     there = Replay("asked for", "asked-for.json", "1", "0.1")
     stands_in = Replay("montage", "montage-elsewhere.json", "1", "0.1")
-    monkeypatch.setattr(bench_accuracy, "instance_of", lambda case: tmp_path / ("asked-for.json" if case is there else "montage.json"))
+    monkeypatch.setattr(accuracy_bed, "instance_of", lambda case: tmp_path / ("asked-for.json" if case is there else "montage.json"))
     assert there.scales == ("1", "0.1")
     assert 5.0 < 7200 * float(stands_in.scales[1]) < 30.0
 
