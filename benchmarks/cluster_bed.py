@@ -27,6 +27,7 @@ class ClusterBed(Bed):
     plans_say = True
 
     def __init__(self, sshd: Sshd, lab: Host, net: Network, place: Path, nodes: int) -> None:
+        (place / "cluster").mkdir()
         self.apart = Apart(net, place / "cluster", {}, lab=lab, sites=NAMES[:nodes])
         super().__init__(sshd, self.apart.here, place)
 
