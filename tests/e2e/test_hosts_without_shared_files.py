@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from tests.e2e.apart_rig import SCRATCH, Apart
 from tests.e2e.nodes_rig import batches_of, given_in
-from tests.testbed.network import Network
+from tests.testbed.network import Network, needs_network
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+# One worker starts the hosts once for all of them.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hosts-without-shared-files"), pytest.mark.timeout(600)]
 WORD = "hush-hush-in-no-file"
 
 SMALL = """
@@ -50,14 +52,24 @@ jobs:
 """
 
 
-@pytest.fixture
-def apart(net: Network, short_dir: Path) -> Iterator[Apart]:
-    made = Apart(net, short_dir, {"WORD": WORD})
-    try:
-        made.start()
-        yield made
-    finally:
-        made.end()
+@pytest.fixture(scope="module")
+def apart(session_dir: Path) -> Iterator[Apart]:
+    needs_network()
+    with Network() as net:
+        made = Apart(net, Path(tempfile.mkdtemp(dir=session_dir)), {"WORD": WORD})
+        try:
+            made.start()
+            yield made
+        finally:
+            made.end()
+
+
+def starts_of(apart: Apart, run: str) -> list[cmd.StartAttempt]:
+    return [command for command in given_in(batches_of(apart.state), cmd.StartAttempt) if command.run == run]
+
+
+def ends_of(apart: Apart, run: str) -> list[ev.AttemptEnded]:
+    return [event for event in apart.ends() if event.run == run]
 
 
 def written(apart: Apart, text: str) -> Path:
@@ -71,9 +83,9 @@ def test_a_small_workflow_runs_and_its_variable_is_in_no_file(apart: Apart) -> N
     done = apart.stager.run("submit", written(apart, SMALL))
     assert "3 of 3 done, 0 failed, 3 attempts" in done.stdout, done.stdout
     assert apart.stored()["list"] == b"tree/deep/first\ntree/second\nSAID ONCE\nruns\n"
-    starts = given_in(batches_of(apart.state), cmd.StartAttempt)
+    run = given_in(batches_of(apart.state), cmd.StartAttempt)[-1].run
+    starts = starts_of(apart, run)
     assert {command.host for command in starts} <= {"ha", "hb"} and {command.node for command in starts} <= {"a", "b"}
-    run = starts[0].run
     said = apart.stager.run("logs", run, "tree").stdout
     assert "printed" in said and "complained" in said
     for name, host in apart.sites.items():
@@ -89,7 +101,7 @@ def test_an_exit_code_comes_with_what_the_job_printed(apart: Apart) -> None:
     apart.put("in", b"given\n")
     done = apart.stager.run("submit", written(apart, FAILS), code=None)
     assert done.returncode != 0 and "exit code 7" in done.stdout + done.stderr, done
-    (ended,) = apart.ends()
+    ended = apart.ends()[-1]
     assert (ended.outcome, ended.exit_code) == (ev.Outcome.FAILED, 7)
     assert "why it failed" in apart.stager.run("logs", ended.run, "wrong").stdout
     assert "never" not in apart.stored()
@@ -125,6 +137,8 @@ jobs:
 def test_a_restart_that_forgot_the_variables_takes_up_what_runs(apart: Apart, *, workers_too: bool) -> None:
     """Where its host has lost the ticket too, the attempt is closed and opened anew."""
     apart.put("in", b"given\n")
+    for site in apart.sites.values():
+        site.outside("/srv/gate").unlink(missing_ok=True)
     run = apart.stager.submit(written(apart, HELD))
     hosts = list(apart.pool.hosts.values())
     apart.until(lambda: any(host.reaper_pids() for host in hosts), "the job")
@@ -135,11 +149,10 @@ def test_a_restart_that_forgot_the_variables_takes_up_what_runs(apart: Apart, *,
     apart.start_scheduler()
     for site in apart.sites.values():
         site.outside("/srv/gate").touch()
-    apart.until(lambda: [event.outcome for event in apart.ends()] == [ev.Outcome.OK], "the job's end")
-    assert len(given_in(batches_of(apart.state), cmd.StartAttempt)) == 1
-    (made,) = apart.ends()[0].outputs
+    apart.until(lambda: [event.outcome for event in ends_of(apart, run)] == [ev.Outcome.OK], "the job's end")
+    assert len(starts_of(apart, run)) == 1
+    (made,) = ends_of(apart, run)[0].outputs
     assert made.size_bytes == len(WORD) + 1
-    assert run
 
 
 def test_a_worker_that_is_cut_off_and_forgotten_commits_nothing(apart: Apart) -> None:
@@ -148,12 +161,12 @@ def test_a_worker_that_is_cut_off_and_forgotten_commits_nothing(apart: Apart) ->
     cut_off = apart.add_worker("hc", "a", 4)
     cut_off.outside("/srv/mark").write_bytes(b"from the one that is cut off\n")
     apart.until(lambda: apart.hosts().get("hc") == "open", "the third host")
-    apart.stager.submit(written(apart, SLOW))
+    run = apart.stager.submit(written(apart, SLOW))
     apart.until(lambda: apart.pool.hosts["hc"].reaper_pids(), "the job")
     other = apart.add_worker("hd", "b", 4)
     other.outside("/srv/mark").write_bytes(b"from the other one\n")
     apart.until(lambda: apart.hosts().get("hd") == "open", "the fourth host")
-    (attempt,) = (command.attempt for command in given_in(batches_of(apart.state), cmd.StartAttempt))
+    (attempt,) = (command.attempt for command in starts_of(apart, run))
     with apart.net.parted(apart.here, cut_off):
         apart.stager.run("host", "forget", "hc", "--force", "--why", "its line is cut")
         outcome = cut_off.outside(SCRATCH) / "attempts" / attempt / "outcome.json"
@@ -161,5 +174,5 @@ def test_a_worker_that_is_cut_off_and_forgotten_commits_nothing(apart: Apart) ->
         assert "ticket_closed" in outcome.read_text()
         apart.until(lambda: "slow" in apart.stored(), "the final")
     assert apart.stored()["slow"] == b"from the other one\n"
-    assert [(event.attempt == attempt, event.outcome) for event in apart.ends()] == [(True, ev.Outcome.LOST), (False, ev.Outcome.OK)]
+    assert [(event.attempt == attempt, event.outcome) for event in ends_of(apart, run)] == [(True, ev.Outcome.LOST), (False, ev.Outcome.OK)]
     apart.until(lambda: not (cut_off.outside(SCRATCH) / "attempts" / attempt).exists(), "what it left to go", 60)
