@@ -36,7 +36,7 @@ setup-unit: # what the unit tests need besides
 setup: ## what the tests need too: ssh server, sshfs, nginx, an S3 server, S3 clients, Airflow
 	@scripts/setup.sh test
 
-setup-bench: setup
+setup-bench: setup-run setup
 	@scripts/setup.sh bench
 
 rust: setup-run ## tests of the data plane
@@ -86,7 +86,7 @@ fuzz: setup ## one parser with made-up bytes, with coverage (TARGET=frames|log|p
 	RUSTFLAGS="$(FUZZ_FLAGS)" cargo run --release --locked -p stager-fuzz --target "$$(rustc -vV | sed -n 's/^host: //p')" --target-dir $(CACHE)/target-fuzz --bin fuzz-$(or $(TARGET),frames) -- \
 		-max_total_time=$(or $(SECONDS),60) $(CACHE)/fuzz/$(or $(TARGET),frames)
 
-node-kills: setup ## kill -9 of an I/O node that is being written to (ROUNDS=)
+node-kills: setup-run setup ## kill -9 of an I/O node that is being written to (ROUNDS=)
 	STAGER_KILL_ROUNDS=$(or $(ROUNDS),200) cargo test --release --locked --workspace --test killed -- --nocapture
 
 pegasus-lists: setup ## stager-transfer against pegasus-transfer on many made-up lists (SEEDS=)
@@ -104,7 +104,7 @@ bench: setup-bench ## the benchmarks, one after the other; bench-NAME (ARGS=) fo
 bench-%: setup-bench
 	@$(PYTHON) benchmarks/bench_$(subst -,_,$*).py $(ARGS)
 
-soak: setup ## a node under every kind of load, killed now and then (MINUTES=)
+soak: setup-run setup ## a node under every kind of load, killed now and then (MINUTES=)
 	@$(PYTHON) scripts/soak.py --minutes $(or $(MINUTES),30)
 
 wheel: ## what is released, into dist/: a wheel for every Python and glibc 2.28 or newer, the sdist, the plugins' wheels

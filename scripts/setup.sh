@@ -141,9 +141,9 @@ install_package() {
 # meanwhile.
 start_building() {
     local profile=release how=()
-    # Whoever only looks waits for nothing that makes it fast.
+    # Whoever only looks or tests waits for nothing that makes it fast.
     case "$level" in
-        demo) profile="$(scripts/cargo_profile.sh)" ;;
+        demo | unit | lint | test) profile="$(scripts/cargo_profile.sh)" ;;
     esac
     how=(--profile "$profile" --locked --quiet)
     [ "$profile" = release ] || how+=(--no-default-features)
@@ -368,7 +368,7 @@ timed "stager[$extras] and what it depends on" install_package "$extras"
 # What it still takes beside what was brought meanwhile.
 timed 'waiting for what cargo builds' finish_building
 refresh_ionode
-[[ "$built" != */quick/* ]] || say "this I/O node was built quickly, for a first look; \`make setup-run\` builds the fast one"
+[[ "$built" != */quick/* ]] || say "this I/O node was built quickly, for a first look and for tests; \`make setup-run\` builds the fast one"
 if [ "$level" = lint ]; then
     timed 'crates of other systems' need_all_crates
     timed 'cargo-deny' need_cargo_deny

@@ -88,7 +88,7 @@ def ionode_binary() -> Path:
     if named:
         return Path(named)
     target = Path(os.environ.get("CARGO_TARGET_DIR") or tool_cache() / "target")
-    for place in (Path(sys.executable).parent / "stager-ionode", target / "release" / "stager-ionode"):
-        if place.is_file():
-            return place
+    for place in (Path(sys.executable).parent, target / "release", target / "quick"):
+        if (place / "stager-ionode").is_file():
+            return place / "stager-ionode"
     raise AssertionError("stager-ionode is not built: run `make setup`")

@@ -232,7 +232,7 @@ def test_the_wall_clock_of_a_host_is_ahead_and_nothing_else(net: Network) -> Non
 
 @pytest.mark.slow
 def test_an_io_node_runs_on_a_clock_that_is_wrong(net: Network, ionode: Callable[..., IoNode]) -> None:
-    """It is written in Rust and allocates by jemalloc: it starts, answers, and dates what it says by that clock."""
+    """It is written in Rust, and its release allocates by jemalloc: it starts, answers, and dates what it says by that clock."""
     for offset_s in (AHEAD_S, -AHEAD_S):
         host = net.host(f"by{offset_s}", private=True, clock_offset_s=offset_s)
         node = ionode(store=Path("/srv/store"), where=host)

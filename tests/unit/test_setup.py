@@ -89,7 +89,14 @@ def test_what_is_built_stands_beside_the_program(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("level", "there", "profile"),
-    [("run", (), "release"), ("run", ("quick",), "release"), ("demo", (), "quick"), ("demo", ("release",), "release")],
+    [
+        ("run", (), "release"),
+        ("run", ("quick",), "release"),
+        ("demo", (), "quick"),
+        ("demo", ("release",), "release"),
+        ("unit", (), "quick"),
+        ("unit", ("release",), "release"),
+    ],
 )
 def test_a_new_machine_builds_quickly_what_first_looks_run(tmp_path: Path, level: str, there: tuple[str, ...], profile: str) -> None:
     target = tmp_path / ".cache" / "stager" / "target"

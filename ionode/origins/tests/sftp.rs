@@ -348,8 +348,8 @@ async fn a_long_way_is_worth_several_connections() {
     let sshd = Sshd::start("");
     let relay = Relay::to(sshd.port).await;
     relay.lengthen(4);
-    // A file that is through sooner than the next login needs no further connection, so the line is slow: two seconds for this one.
-    let config = || SftpConfig { connections_max: Some(3), bandwidth_bytes_per_s_max: Some(20 << 20), ..sshd.config_by(relay.port) };
+    // A file that is through sooner than the next login needs no further connection, so the line is slow: four seconds for this one.
+    let config = || SftpConfig { connections_max: Some(3), bandwidth_bytes_per_s_max: Some(10 << 20), ..sshd.config_by(relay.port) };
     let place = DirectoryPlace::new(origin(config()), &sshd.base());
     let bytes = content(1, (40 << 20) + 7);
     put(&place, "file", &bytes).await;
