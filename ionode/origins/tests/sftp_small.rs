@@ -131,15 +131,19 @@ async fn a_small_file_takes_few_round_trips() {
     let place = place(&sshd, SftpConfig { connections_max: Some(1), ..sshd.config_by(relay.port) });
     put(&place, "first", b"logs in").await;
     relay.lengthen(40);
-    let mut took = Vec::new();
-    for n in 0..5u64 {
+    // Opened; written and settled; opened again; read; published; the directory opened; synced.
+    let enough = Duration::from_millis(80 * 9);
+    let mut quickest = Duration::MAX;
+    // Beside other tests many are late by themselves. One that is in time cannot have had more round trips.
+    for n in 0..40u64 {
         let started = Instant::now();
         put(&place, &format!("f{n}"), &content(n, 4000)).await;
-        took.push(started.elapsed());
+        quickest = quickest.min(started.elapsed());
+        if quickest < enough {
+            break;
+        }
     }
-    // Opened; written and settled; opened again; read; published; the directory opened; synced.
-    let quickest = took.into_iter().min().unwrap();
-    assert!(quickest < Duration::from_millis(80 * 9), "{quickest:?}");
+    assert!(quickest < enough, "{quickest:?}");
 }
 
 /// The names of new directories are put on the disk too, each by the one above it, before a file in them counts as there.
