@@ -110,6 +110,14 @@ class OriginCalls(NodeCaller):
     async def put_origin(self, origin_id: str, config: Body) -> None:
         await self.call(said.NoAnswer, "PUT", f"/v1/origins/{part(origin_id)}", config)
 
+    async def allow(
+        self, origin_id: str, bytes_per_s: int | None, connections: int | None, lease_s: float | None, *, timeout_s: float
+    ) -> int:
+        """What it may use of the origin from now on, for so long. Returns the connections that it has there still."""
+        body = {"bandwidth_bytes_per_s_max": bytes_per_s, "connections_max": connections, "lease_s": lease_s}
+        target = f"/v1/origins/{part(origin_id)}/allowance"
+        return (await self.call(said.AllowanceAnswer, "PUT", target, body, timeout_s=timeout_s)).connections
+
     async def stat(self, origin_id: str, paths: Sequence[str]) -> list[said.StatEntry]:
         body = {"paths": list(paths)}
         answer = await self.call(said.StatAnswer, "POST", f"/v1/origins/{part(origin_id)}/stat", body, timeout_s=LISTING_TIMEOUT_S)

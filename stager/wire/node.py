@@ -219,6 +219,10 @@ class MountAnswer(NodeMessage, frozen=True, kw_only=True):
     state: str
 
 
+class AllowanceAnswer(NodeMessage, frozen=True, kw_only=True):
+    connections: int
+
+
 class EraseAnswer(NodeMessage, frozen=True, kw_only=True):
     erased: bool
 

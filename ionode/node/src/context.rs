@@ -13,7 +13,7 @@ use stager_core::index::{EpochCheck, Index};
 use stager_core::record::{Partial, Record};
 use stager_core::replica::{Replica, ReplicaKey};
 use stager_core::space::Holder;
-use stager_origins::{Origin, SftpConfig};
+use stager_origins::{Origin, OriginConfig, SftpConfig};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -51,6 +51,7 @@ pub struct Accounting {
 #[derive(Clone)]
 pub struct OpenOrigin {
     pub origin: Arc<dyn Origin>,
+    pub config: OriginConfig,
     /// Kind, host and base, hashed: what partials are joined by. Credentials are not part of it.
     pub identity: String,
     /// What metrics call it.

@@ -2,6 +2,8 @@
 //!
 //! The one rule: what is not here cannot be called, so nobody has to try it to find out.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use stager_core::error::ApiError;
 
@@ -24,6 +26,7 @@ pub struct Capabilities<'a> {
     pub tags_as_md5: Option<&'a dyn TakesTagsForMd5>,
     pub confirm: Option<&'a dyn Confirm>,
     pub whole_only: Option<&'a dyn WholeOnly>,
+    pub allowance: Option<&'a dyn TakesAllowance>,
 }
 
 impl Capabilities<'_> {
@@ -39,6 +42,7 @@ impl Capabilities<'_> {
         tags_as_md5: None,
         confirm: None,
         whole_only: None,
+        allowance: None,
     };
 
     /// `whole`: all of the file will be fetched by one call, and `reported_checksum` is asked after it.
@@ -104,6 +108,23 @@ pub trait Confirm: Send + Sync {
 /// A server that may give some files as a whole only.
 pub trait WholeOnly: Send + Sync {
     fn is_whole_only(&self, path: &str) -> bool;
+}
+
+/// What one node may have of an origin that several nodes use. None: as its description says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Allowance {
+    /// 0: no byte is asked for.
+    pub bandwidth_bytes_per_s_max: Option<u64>,
+    /// 0: nothing is asked.
+    pub connections_max: Option<usize>,
+    /// It ends then, and there is none before the next. None: it does not end.
+    pub lease: Option<Duration>,
+}
+
+/// What is under way goes on, and what would be more than it is not begun. At the end of the lease connections are closed.
+pub trait TakesAllowance: Send + Sync {
+    /// The connections that there are still.
+    fn allow(&self, allowance: Allowance) -> usize;
 }
 
 /// Checksums of one whole content by its origin's word: what differs from them is not that content.

@@ -37,7 +37,10 @@ mod verify;
 mod waves;
 mod window;
 
-pub use capabilities::{Capabilities, Confirm, GetReady, ReportedChecksum, ReportsChecksums, StatBeforeFetch, TakesTagsForMd5, WholeOnly};
+pub use capabilities::{
+    Allowance, Capabilities, Confirm, GetReady, ReportedChecksum, ReportsChecksums, StatBeforeFetch, TakesAllowance, TakesTagsForMd5,
+    WholeOnly,
+};
 pub use cli::cli;
 pub use config::{Addressing, FileConfig, HttpConfig, OriginConfig, S3Config, Secret, SftpConfig, SshfsConfig};
 pub use http::{HttpOrigin, Timeouts};

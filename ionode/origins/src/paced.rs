@@ -10,8 +10,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::ApiError;
+use tokio::time::Instant;
 
-use crate::capabilities::{Capabilities, Confirm};
+use crate::capabilities::{Allowance, Capabilities, Confirm, TakesAllowance};
 use crate::pacer::{Pacer, Permit};
 use crate::{Entry, Listing, Origin, Priority, Probe, Sink, Upload, Uploaded, Verified};
 
@@ -73,6 +74,8 @@ impl Pace {
 
 pub struct Paced {
     origin: Arc<dyn Origin>,
+    /// By its description.
+    bytes_per_s_max: Option<u64>,
     pacers: Pacers,
 }
 
@@ -80,7 +83,7 @@ impl Paced {
     pub fn new(origin: Arc<dyn Origin>, bytes_per_s_max: Option<u64>) -> Self {
         let pieces_max = origin.capabilities().pieces_at_once_max.unwrap_or(usize::MAX);
         let pacers = Pacers { line: Pacer::with_permits_max(bytes_per_s_max, pieces_max), writes: Pacer::new(None) };
-        Self { origin, pacers }
+        Self { origin, bytes_per_s_max, pacers }
     }
 
     fn pace(&self, pace: Pace) -> Pace {
@@ -107,7 +110,7 @@ impl Sink for PacedSink<'_> {
 impl Origin for Paced {
     fn capabilities(&self) -> Capabilities<'_> {
         let inner = self.origin.capabilities();
-        Capabilities { confirm: inner.confirm.map(|_| self as &dyn Confirm), ..inner }
+        Capabilities { confirm: inner.confirm.map(|_| self as &dyn Confirm), allowance: Some(self), ..inner }
     }
     async fn stat(&self, path: &str) -> Result<Entry, ApiError> {
         self.origin.stat(path).await
@@ -141,5 +144,13 @@ impl Confirm for Paced {
     async fn confirm(&self, entry: &Entry, blake3: blake3::Hash, sha256: &str, pace: &Pace) -> Result<Verified, ApiError> {
         let confirm = self.origin.capabilities().confirm.expect("it is offered where there is one");
         confirm.confirm(entry, blake3, sha256, &self.pace(pace.clone())).await
+    }
+}
+
+impl TakesAllowance for Paced {
+    fn allow(&self, allowance: Allowance) -> usize {
+        let until = allowance.lease.map(|lease| Instant::now() + lease);
+        self.pacers.line.set_rate(allowance.bandwidth_bytes_per_s_max.or(self.bytes_per_s_max.filter(|rate| *rate > 0)), until);
+        self.origin.capabilities().allowance.map_or(0, |origin| origin.allow(allowance))
     }
 }

@@ -47,12 +47,14 @@ impl Priority {
 }
 
 pub struct Pacer {
-    bytes_per_s_max: Option<u64>,
     permits_max: usize,
     state: Mutex<PacerState>,
 }
 
 struct PacerState {
+    bytes_per_s_max: Option<u64>,
+    /// No more permits are given then.
+    until: Option<Instant>,
     /// When all that was allowed so far has passed at the rate.
     paid_until: Instant,
     under_way: u64,
@@ -124,6 +126,8 @@ impl Pacer {
     pub fn with_permits_max(bytes_per_s_max: Option<u64>, permits_max: usize) -> Arc<Self> {
         let now = Instant::now();
         let state = PacerState {
+            bytes_per_s_max: bytes_per_s_max.filter(|rate| *rate > 0),
+            until: None,
             paid_until: now,
             under_way: 0,
             permits: 0,
@@ -133,7 +137,7 @@ impl Pacer {
             granted: 0,
             wake_at: None,
         };
-        Arc::new(Self { bytes_per_s_max: bytes_per_s_max.filter(|rate| *rate > 0), permits_max, state: Mutex::new(state) })
+        Arc::new(Self { permits_max, state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, PacerState> {
@@ -142,9 +146,23 @@ impl Pacer {
 
     /// Waits until so many bytes may pass.
     pub async fn take(self: &Arc<Self>, bytes: u64, priority: &Priority) {
-        if self.bytes_per_s_max.is_some() {
+        if self.paces() {
             self.wait(bytes, priority.clone(), false).await;
         }
+    }
+
+    fn paces(&self) -> bool {
+        let state = self.state();
+        state.bytes_per_s_max.is_some() || state.until.is_some()
+    }
+
+    /// From now on, until then. A rate of 0 lets nothing pass.
+    pub fn set_rate(self: &Arc<Self>, bytes_per_s_max: Option<u64>, until: Option<Instant>) {
+        {
+            let mut state = self.state();
+            (state.bytes_per_s_max, state.until) = (bytes_per_s_max, until);
+        }
+        self.grant_due();
     }
 
     /// Waits until so many bytes may be asked for.
@@ -171,11 +189,11 @@ impl Pacer {
         let mut state = self.state();
         let now = Instant::now();
         loop {
-            match state.next(self.bytes_per_s_max, self.permits_max, now) {
+            match state.next(self.permits_max, now) {
                 Next::Go(at) => {
                     let waiter = state.waiting.remove(at).expect("it was found there");
                     let bytes = if waiter.counts { waiter.bytes } else { 0 };
-                    state.go(&waiter, self.bytes_per_s_max, now);
+                    state.go(&waiter, now);
                     refused.extend(waiter.grant.send(Permit { pacer: Some(self.clone()), bytes, since: now }).err());
                 }
                 Next::At(when) => {
@@ -204,10 +222,13 @@ impl Pacer {
 }
 
 impl PacerState {
-    fn next(&mut self, rate: Option<u64>, permits_max: usize, now: Instant) -> Next {
+    fn next(&mut self, permits_max: usize, now: Instant) -> Next {
         self.waiting.retain(|waiter| !waiter.grant.is_closed());
+        if self.bytes_per_s_max == Some(0) || self.until.is_some_and(|until| until <= now) {
+            return Next::Nobody;
+        }
         let Some(at) = self.first(permits_max) else { return Next::Nobody };
-        let Some(rate) = rate else { return Next::Go(at) };
+        let Some(rate) = self.bytes_per_s_max else { return Next::Go(at) };
         match self.passed_at(self.waiting[at].bytes, rate).checked_sub(BURST) {
             Some(due) if due > now => Next::At(due),
             _ => Next::Go(at),
@@ -258,8 +279,8 @@ impl PacerState {
         self.paid_until + Duration::from_secs_f64(bytes as f64 / rate as f64)
     }
 
-    fn go(&mut self, waiter: &Waiter, rate: Option<u64>, now: Instant) {
-        if let Some(rate) = rate {
+    fn go(&mut self, waiter: &Waiter, now: Instant) {
+        if let Some(rate) = self.bytes_per_s_max {
             self.paid_until = self.passed_at(waiter.bytes, rate);
             self.saves_no_more_than_a_burst(now);
         }
@@ -331,6 +352,23 @@ mod tests {
         let permit = waiting.await;
         overtook(&pacer, before);
         drop(permit);
+    }
+
+    #[tokio::test]
+    async fn a_rate_that_changes_counts_at_once_and_after_its_end_nothing_passes() {
+        let (pacer, priority) = (Pacer::new(Some(1_000)), Priority::default());
+        pacer.take(1, &priority).await;
+        let mut slow = Box::pin(pacer.take(1_000_000, &priority));
+        assert!(futures::poll!(&mut slow).is_pending());
+        pacer.set_rate(Some(100_000_000), None);
+        slow.await;
+        pacer.set_rate(Some(0), None);
+        let mut none = Box::pin(pacer.take(1, &priority));
+        assert!(futures::poll!(&mut none).is_pending());
+        pacer.set_rate(None, Some(Instant::now()));
+        assert!(futures::poll!(&mut none).is_pending());
+        pacer.set_rate(None, None);
+        none.await;
     }
 
     #[tokio::test]

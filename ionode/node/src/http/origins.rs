@@ -3,18 +3,24 @@
 //! The one rule: no answer, error or log line repeats what an origin was described with.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use stager_core::error::{ApiError, Code};
 use stager_core::ids::check_relative_path;
-use stager_origins::{verify_content, Listing, Metered, OriginConfig, Pace, Probe, VerifyAnswer};
+use stager_origins::{verify_content, Allowance, Listing, Metered, OriginConfig, Pace, Probe, VerifyAnswer};
 
 use crate::blocking::blocking;
 use crate::context::OpenOrigin;
 use crate::failure::bad_request;
 use crate::node::Node;
-use crate::wire::{EraseAnswer, EraseRequest, ListRequest, ProbeRequest, ReadyRequest, StatAnswer, StatEntry, StatRequest, VerifyRequest};
+use crate::wire::{
+    AllowanceAnswer, AllowanceRequest, EraseAnswer, EraseRequest, ListRequest, ProbeRequest, ReadyRequest, StatAnswer, StatEntry,
+    StatRequest, VerifyRequest,
+};
 
+/// Longer than any scheduler asks for.
+const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// What makes two descriptions the same place.
 const PLACE: [&str; 10] = ["kind", "host", "port", "user", "base_path", "bucket", "prefix", "endpoint", "base_url", "queries"];
 
@@ -38,11 +44,16 @@ pub async fn put(node: &Arc<Node>, origin_id: &str, body: &[u8], exposed: bool) 
         );
         return Err(ApiError::new(Code::NotEncrypted, origin_id, message));
     }
+    if node.context.origin(origin_id).is_ok_and(|known| known.config == config) {
+        // Its connections, and what it was allowed of them, go on.
+        return Ok(());
+    }
     let mountable = config.mountable();
+    let described = config.clone();
     let origin = blocking(move || stager_origins::open(&config)).await?;
     let label = crate::metrics::origin(&value);
     let origin = Arc::new(Metered::new(origin, Arc::new(crate::metrics::OriginBytes::new(&label))));
-    node.context.put_origin(origin_id, OpenOrigin { origin, identity: identity(&value), label, mountable });
+    node.context.put_origin(origin_id, OpenOrigin { origin, config: described, identity: identity(&value), label, mountable });
     tracing::info!(origin_id, kind = value["kind"].as_str().unwrap_or(""), "an origin was described");
     Ok(())
 }
@@ -103,6 +114,21 @@ pub async fn verify(node: &Node, origin_id: &str, request: VerifyRequest) -> Res
     check_relative_path(&request.path)?;
     let origin = node.context.origin(origin_id)?.origin;
     verify_content(origin.as_ref(), &request.path, request.size_bytes, &request.blake3, &Pace::default()).await
+}
+
+/// What this node may use of an origin that others use too.
+pub fn allow(node: &Node, origin_id: &str, request: &AllowanceRequest) -> Result<AllowanceAnswer, ApiError> {
+    let origin = node.context.origin(origin_id)?.origin;
+    let lease = match request.lease_s {
+        None => None,
+        Some(lease_s) => {
+            let wrong = |_| bad_request(origin_id, format!("lease_s: {lease_s} is no time of 0 s or more"));
+            Some(Duration::try_from_secs_f64(lease_s).map_err(wrong)?.min(LEASE_MAX))
+        }
+    };
+    let allowance =
+        Allowance { bandwidth_bytes_per_s_max: request.bandwidth_bytes_per_s_max, connections_max: request.connections_max, lease };
+    Ok(AllowanceAnswer { connections: origin.capabilities().allowance.map_or(0, |origin| origin.allow(allowance)) })
 }
 
 /// Nobody waits for it: it ends by itself, or with the node.

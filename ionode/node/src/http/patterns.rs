@@ -26,6 +26,7 @@ const PATTERNS: &[&str] = &[
     "/v1/mounts/*",
     "/v1/node",
     "/v1/origins/*",
+    "/v1/origins/*/allowance",
     "/v1/origins/*/erase",
     "/v1/origins/*/list",
     "/v1/origins/*/probe",

@@ -246,6 +246,7 @@ async fn of_origins(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
             origins::get_ready(node, origin_id, &call.body()?)?;
             Ok(answer::accepted(&crate::wire::Empty {}))
         }
+        ("PUT", ["allowance"]) => Ok(answer::ok(&origins::allow(node, origin_id, &call.body()?)?)),
         ("POST", ["erase"]) => Ok(answer::ok(&origins::erase(node, origin_id, call.body()?).await?)),
         ("POST", ["verify"]) => Ok(answer::ok(&origins::verify(node, origin_id, call.body()?).await?)),
         _ => Err(unknown(call).into()),

@@ -45,6 +45,19 @@ pub struct ReadyRequest {
     pub files: usize,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AllowanceRequest {
+    pub bandwidth_bytes_per_s_max: Option<u64>,
+    pub connections_max: Option<usize>,
+    pub lease_s: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AllowanceAnswer {
+    pub connections: usize,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EraseRequest {

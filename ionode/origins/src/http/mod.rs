@@ -7,6 +7,7 @@ mod answer;
 mod client;
 mod egress_filter;
 mod identity;
+mod limiter;
 mod read;
 mod site;
 
@@ -16,7 +17,7 @@ use async_trait::async_trait;
 use futures::{stream, StreamExt};
 use stager_core::error::{ApiError, Code};
 
-use crate::capabilities::{Capabilities, ReportedChecksum, ReportsChecksums, WholeOnly};
+use crate::capabilities::{Allowance, Capabilities, ReportedChecksum, ReportsChecksums, TakesAllowance, WholeOnly};
 use crate::config::HttpConfig;
 use crate::path::{checked, checked_file};
 use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded};
@@ -51,6 +52,7 @@ impl Origin for HttpOrigin {
             pieces_at_once_max: Some(self.site.connections_max),
             checksums: Some(self),
             whole_only: Some(self),
+            allowance: Some(self),
             ..Capabilities::PLAIN
         }
     }
@@ -126,5 +128,11 @@ impl ReportsChecksums for HttpOrigin {
 impl WholeOnly for HttpOrigin {
     fn is_whole_only(&self, path: &str) -> bool {
         self.site.is_whole_only(path)
+    }
+}
+
+impl TakesAllowance for HttpOrigin {
+    fn allow(&self, allowance: Allowance) -> usize {
+        self.site.requests.allow(allowance.connections_max.unwrap_or(self.site.connections_max))
     }
 }

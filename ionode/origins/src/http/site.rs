@@ -4,19 +4,20 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use reqwest::header::{HeaderValue, IF_MATCH, IF_UNMODIFIED_SINCE, RANGE};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use stager_core::error::{ApiError, Code};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::address::Base;
 use super::answer;
 use super::client::{client, Timeouts};
 use super::identity::{self, Condition, Identity};
+use super::limiter::{Limiter, Place};
 use crate::config::HttpConfig;
 use crate::failure;
 use crate::Entry;
@@ -34,7 +35,7 @@ pub struct Site {
     base: Base,
     pub place: String,
     pub connections_max: usize,
-    connections: Arc<Semaphore>,
+    pub requests: Limiter,
     /// Most of them, for those who stat many files: whoever reads one does not wait behind all of these.
     pub stats: Semaphore,
     /// Nothing is asked before: the server said so.
@@ -49,7 +50,7 @@ pub struct Answer {
     pub span: Span,
     /// By what its head says.
     pub immutable: bool,
-    _connection: OwnedSemaphorePermit,
+    _connection: Place,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Site {
             place: base.shown().to_owned(),
             base,
             connections_max,
-            connections: Arc::new(Semaphore::new(connections_max)),
+            requests: Limiter::new(connections_max),
             stats: Semaphore::new((connections_max * 3 / 4).max(1)),
             not_before: Mutex::new(Instant::now()),
             whole_only: Mutex::default(),
@@ -185,10 +186,10 @@ impl Site {
         method: Method,
         path: &str,
         with: impl Fn(RequestBuilder) -> RequestBuilder,
-    ) -> Result<(Response, OwnedSemaphorePermit), ApiError> {
+    ) -> Result<(Response, Place), ApiError> {
         let mut pauses = PAUSES.into_iter();
         loop {
-            let connection = self.connections.clone().acquire_owned().await.expect("the semaphore is never closed");
+            let connection = self.requests.place().await;
             self.wait_if_told(path).await?;
             let (error, passing) = match with(self.client.request(method.clone(), self.base.of(path))).send().await {
                 Ok(response) => match answer::refusal(&response, path, &self.place).filter(|_| is_passing(response.status())) {

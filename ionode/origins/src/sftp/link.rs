@@ -23,6 +23,8 @@ const IO_BYTES_DEFAULT: u64 = 32 * 1024;
 const IO_BYTES_MAX: u64 = 255 * 1024;
 /// russh-sftp reads handles as text, and OpenSSH's stop being that at 128.
 const HANDLES_MAX: usize = 120;
+const CLOSED_EVERY: Duration = Duration::from_millis(10);
+const CLOSE_MAX: Duration = Duration::from_secs(5);
 const POSIX_RENAME: &str = "posix-rename@openssh.com";
 
 /// What the server can do beyond SFTP version 3.
@@ -116,6 +118,18 @@ impl Link {
 
     pub fn lost(&self, path: &str) -> ApiError {
         connection_lost(path, &self.place, "it ended before the file could be checked again")
+    }
+
+    /// Ends it under whoever uses it. Returns when it is closed, or the server does not answer.
+    pub async fn close(&self) {
+        self.lost.store(true, Ordering::Relaxed);
+        let closed = async {
+            self.ssh.disconnect(russh::Disconnect::ByApplication, "", "").await.ok();
+            while !self.ssh.is_closed() {
+                tokio::time::sleep(CLOSED_EVERY).await;
+            }
+        };
+        tokio::time::timeout(CLOSE_MAX, closed).await.ok();
     }
 
     pub async fn rename_over(&self, from: &str, to: &str) -> Result<(), SftpError> {

@@ -8,6 +8,7 @@ mod directories;
 mod host_key;
 mod known;
 mod link;
+mod links;
 mod login;
 mod opened;
 mod pool;
@@ -25,7 +26,7 @@ use async_trait::async_trait;
 use futures::{stream, StreamExt};
 use stager_core::error::{ApiError, Code};
 
-use crate::capabilities::{Capabilities, Confirm, GetReady};
+use crate::capabilities::{Allowance, Capabilities, Confirm, GetReady, TakesAllowance};
 use crate::config::SftpConfig;
 use crate::failure;
 use crate::path::{checked, checked_file};
@@ -74,6 +75,7 @@ impl Origin for SftpOrigin {
             small_uploads_at_once: 1024,
             get_ready: Some(self),
             confirm: self.verify_source.then_some(self as &dyn Confirm),
+            allowance: Some(self),
             ..Capabilities::PLAIN
         }
     }
@@ -169,5 +171,11 @@ impl Confirm for SftpOrigin {
         }
         let message = format!("{:?} at {} arrived with other content than it has there; stager fetches it again.", entry.path, site.place);
         Err(ApiError::new(Code::ChecksumMismatch, &entry.path, message))
+    }
+}
+
+impl TakesAllowance for SftpOrigin {
+    fn allow(&self, allowance: Allowance) -> usize {
+        self.pool.allow(allowance)
     }
 }

@@ -4,7 +4,7 @@
 //! by one of us for all.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
@@ -13,8 +13,11 @@ use stager_core::error::ApiError;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify};
 
 use super::link::Link;
+pub use super::links::Lease;
+use super::links::Links;
 use super::login::{Login, Timing};
 use super::opened::PlaceToWrite;
+use crate::capabilities::Allowance;
 use crate::config::SftpConfig;
 
 const CONNECTIONS_DEFAULT: usize = 4;
@@ -31,7 +34,7 @@ pub struct Pool {
     config: SftpConfig,
     place: Arc<str>,
     timing: Timing,
-    links: Mutex<Vec<Arc<Link>>>,
+    links: Arc<Links>,
     /// Connections that are being opened.
     coming: Arc<AtomicUsize>,
     /// Held by who opens the first one.
@@ -64,17 +67,6 @@ impl Drop for Coming {
     }
 }
 
-/// A share in a link; bulk work counts, so that the next transfer finds the least busy one.
-pub struct Lease {
-    pub link: Arc<Link>,
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.link.users.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Metadata,
@@ -84,10 +76,10 @@ pub enum Work {
 impl Pool {
     pub fn new(config: SftpConfig, place: Arc<str>, timing: Timing) -> Self {
         Self {
+            links: Links::new(config.connections_max.unwrap_or(CONNECTIONS_DEFAULT).max(1)),
             config,
             place,
             timing,
-            links: Mutex::default(),
             coming: Arc::default(),
             door: AsyncMutex::default(),
             logging_in: AsyncMutex::default(),
@@ -96,16 +88,23 @@ impl Pool {
     }
 
     pub fn connections_max(&self) -> usize {
-        self.config.connections_max.unwrap_or(CONNECTIONS_DEFAULT).max(1)
+        self.links.most()
+    }
+
+    /// The connections that there are still.
+    pub fn allow(&self, allowance: Allowance) -> usize {
+        self.links.allow(allowance);
+        self.open_and_coming()
     }
 
     pub async fn lease(self: &Arc<Self>, work: Work) -> Result<Lease, ApiError> {
-        if let Some(found) = self.least_busy() {
+        self.links.open_up().await;
+        if let Some(found) = self.links.least_busy() {
             return Ok(self.shared(work, found));
         }
         let came = Instant::now();
         let mut door = self.door.lock().await;
-        if let Some(found) = self.least_busy() {
+        if let Some(found) = self.links.least_busy() {
             drop(door);
             return Ok(self.shared(work, found));
         }
@@ -158,7 +157,7 @@ impl Pool {
         let wanted = connections.min(self.connections_max());
         let first = async {
             if self.lease(Work::Metadata).await.is_ok() {
-                self.alive().iter().for_each(|link| start(link));
+                self.links.alive().iter().for_each(|link| start(link));
             }
         };
         // Polled in this order: the first one is coming when more are asked for.
@@ -182,7 +181,7 @@ impl Pool {
 
     /// A link nobody moves bytes over, or a new one: for a file that is worth several.
     pub async fn another(&self) -> Option<Lease> {
-        match self.least_busy() {
+        match self.links.least_busy() {
             Some((lease, _)) if lease.link.users.load(Ordering::Relaxed) == 1 => Some(lease),
             _ => self.grow().await,
         }
@@ -217,20 +216,7 @@ impl Pool {
     }
 
     fn open_and_coming(&self) -> usize {
-        self.alive().len() + self.coming.load(Ordering::Relaxed)
-    }
-
-    fn alive(&self) -> Vec<Arc<Link>> {
-        self.links.lock().expect("no holder panics").iter().filter(|link| link.is_alive()).cloned().collect()
-    }
-
-    /// One with a place to write, if there is one.
-    fn least_busy(&self) -> Option<(Lease, usize)> {
-        let mut links = self.links.lock().expect("no holder panics");
-        links.retain(|link| link.is_alive());
-        let link = links.iter().min_by_key(|link| (!link.has_place_to_write(), link.users.load(Ordering::Relaxed)))?.clone();
-        link.users.fetch_add(1, Ordering::Relaxed);
-        Some((Lease { link }, links.len()))
+        self.links.open() + self.coming.load(Ordering::Relaxed)
     }
 
     async fn open(&self) -> Result<Lease, ApiError> {
@@ -242,10 +228,8 @@ impl Pool {
     }
 
     async fn greet(&self, login: Login) -> Result<Lease, ApiError> {
-        let link = Arc::new(login.greet(&self.place, &self.timing).await?);
-        link.users.fetch_add(1, Ordering::Relaxed);
-        self.links.lock().expect("no holder panics").push(link.clone());
+        let lease = self.links.add(Arc::new(login.greet(&self.place, &self.timing).await?));
         self.freed.notify_waiters();
-        Ok(Lease { link })
+        Ok(lease)
     }
 }

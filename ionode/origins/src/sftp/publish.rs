@@ -126,7 +126,7 @@ impl Job<'_> {
         let (hashes, seen) = if self.upload.size_bytes <= SMALL_PIECES as u64 * link.write_bytes {
             self.write_at_once(&source, first).await?
         } else {
-            let extra = connections_worth(&link, self.upload.size_bytes, self.by.pool.connections_max()) - 1;
+            let extra = connections_worth(&link, self.upload.size_bytes, self.by.pool.connections_max()).saturating_sub(1);
             futures::future::try_join(self.lane(&source, &first), self.more_lanes(&source, extra)).await?;
             (self.sent(&source).await?, self.settle(first).await?)
         };

@@ -59,7 +59,7 @@ pub async fn fetch(pool: &Arc<Pool>, site: &Site, expected: &Entry, ranges: &[Ra
     }
     let job = Job { pool, site, expected, remote, queue: Mutex::new(pieces.into()), sink };
     let wanted: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-    let extra = connections_worth(&link, wanted, pool.connections_max()) - 1;
+    let extra = connections_worth(&link, wanted, pool.connections_max()).saturating_sub(1);
     let read = futures::future::try_join(job.lane(lease), job.more_lanes(extra)).await;
     // A dead link explains itself, and would only be waited for again.
     if !link.is_alive() {
