@@ -26,6 +26,9 @@ CA_KEY = "ca-key.pem"
 SCHEDULER = "scheduler"
 # The pool of whoever runs the scheduler.
 OWN_POOL = "pool/owner"
+# In the certificates of all nodes, for callers that compare nothing but names of hosts, such as Prometheus.
+NODE_NAME = "node.stager"
+NAMED_ROLES = ("node", "pool", "metrics")
 AUTHORITY_DAYS, LEAF_DAYS = 3650, 90
 # Clocks of hosts differ: a certificate of now is good a while ago, too.
 SKEW = timedelta(minutes=10)
@@ -34,7 +37,7 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A certificate that was made. `role` as in its URI: `scheduler`, `node/ID`, `pool/NAME`."""
+    """A certificate that was made. `role` as in its URI: `scheduler`, `node/ID`, `pool/NAME`, `metrics/NAME`."""
 
     cluster: str
     role: str
@@ -151,6 +154,7 @@ class Authority:
         # A subject that is short and means nothing: who holds it stands in the URI.
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, secrets.token_hex(8))])
         uri = x509.UniformResourceIdentifier(f"stager://{self.cluster()}/{role}")
+        is_node = role.startswith("node/")
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -163,7 +167,7 @@ class Authority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-            .add_extension(x509.SubjectAlternativeName([uri]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([uri, *([x509.DNSName(NODE_NAME)] if is_node else [])]), critical=False)
             .sign(signer, hashes.SHA256())
         )
 
@@ -216,8 +220,8 @@ def kept_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 def check_role(role: str) -> None:
     kind, _, name = role.partition("/")
-    if role != SCHEDULER and not (kind in ("node", "pool") and NAME.fullmatch(name)):
-        raise InvalidInput(f"{role!r} is no role; write scheduler, node/ID or pool/NAME", subject="role")
+    if role != SCHEDULER and not (kind in NAMED_ROLES and NAME.fullmatch(name)):
+        raise InvalidInput(f"{role!r} is no role; write scheduler, node/ID, pool/NAME or metrics/NAME", subject="role")
 
 
 def need_cryptography() -> None:

@@ -50,6 +50,7 @@ def init(name: str, state_dir: Path | None, as_json: bool) -> None:
     epilog="""\b
 Example:
   stager cluster certify node/io1 --out io1-tls
+  stager cluster certify metrics/prometheus --out prometheus-tls
   stager cluster certify scheduler --out me-tls --days 7""",
 )
 @click.argument("role")
@@ -63,7 +64,8 @@ Example:
 @state_dir_option
 @json_option
 def certify(role: str, out: Path, days: int, state_dir: Path | None, as_json: bool) -> None:
-    """Make a key and a certificate of ROLE: scheduler, node/ID or pool/NAME. The directory is for `stager-ionode serve --tls-dir`.
+    """Make a key and a certificate of ROLE: scheduler, node/ID, pool/NAME or metrics/NAME. The directory is for `stager-ionode serve
+    --tls-dir`, or for a program that calls nodes. metrics/NAME may read their metrics, and nothing else.
 
     Take the directory to its host by a way that nobody else reads, such as scp. A node takes up what is replaced there by itself.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import ssl
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ import httpx
 import pytest
 import yaml
 
+from stager.adapters.authority import Authority
 from tests.testbed.ionode import IoNode
 from tests.testbed.places import PROJECT, ionode_binary, needed_program
-from tests.testbed.processes import Server, free_port
 from tests.unit.test_documented_commands import problem_of
 
 COMPOSE = PROJECT / "compose"
@@ -94,34 +94,49 @@ def families(text: str) -> set[str]:
     return {f"{name}{end}" for name, kind in kinds.items() for end in (("_bucket", "_sum", "_count") if kind == "histogram" else ("",))}
 
 
+class Prometheus:
+    """As its configuration has it call a node: the name that it compares, and its certificate. The files lie in another directory."""
+
+    def __init__(self, address: str, tls: Path) -> None:
+        (told,) = (
+            job for job in yaml.safe_load((COMPOSE / "prometheus/prometheus.yml").read_text())["scrape_configs"] if "tls_config" in job
+        )
+        files = {key: tls / Path(path).name for key, path in told["tls_config"].items() if key.endswith("_file")}
+        assert all(path.startswith("/tls/") for key, path in told["tls_config"].items() if key in files)
+        self.base, self.name = f"{told['scheme']}://{address}", told["tls_config"]["server_name"]
+        self.context = ssl.create_default_context(cafile=str(files["ca_file"]))
+        self.context.load_cert_chain(files["cert_file"], files["key_file"])
+
+    def asks(self, method: str, path: str, name: str = "") -> httpx.Response:
+        with httpx.Client(verify=self.context) as client:
+            return client.request(method, f"{self.base}{path}", extensions={"sni_hostname": name or self.name})
+
+
 @pytest.fixture
-def relay(ionode: Callable[..., IoNode], tmp_path: Path) -> Iterator[str]:
-    """Where what stands beside each node's container answers Prometheus."""
-    node, port = ionode(), free_port()
-    argv = [
-        sys.executable,
-        str(COMPOSE / "images/stager/metrics_relay.py"),
-        str(node.rendezvous["socket"]),
-        str(node.token_file),
-        str(port),
-    ]
-    server = Server(argv, tmp_path / "relay.log")
-    server.start_on(port)
-    yield f"http://127.0.0.1:{port}"
-    server.stop()
+def prometheus(ionode: Callable[..., IoNode], tmp_path: Path) -> Prometheus:
+    authority = Authority(tmp_path / "cluster")
+    authority.make("compose")
+    authority.issue("node/io0", tmp_path / "io0")
+    authority.issue("metrics/prometheus", tmp_path / "prometheus")
+    node = ionode(node_id="io0", options=["--tcp", "127.0.0.1:0", "--tls-dir", str(tmp_path / "io0")])
+    return Prometheus(node.address, tmp_path / "prometheus")
 
 
-def test_the_relay_shows_the_metrics_of_the_node_and_nothing_else(relay: str) -> None:
-    assert httpx.get(f"{relay}/metrics").text.startswith("# HELP stager_node_")
-    assert {httpx.get(f"{relay}{path}").status_code for path in ("/", "/v1/state", "/metrics/", "/metrics?x=1")} == {404}
-    assert httpx.post(f"{relay}/metrics").status_code == 501
+def test_prometheus_reads_metrics_of_a_node_of_the_cluster_and_nothing_else(prometheus: Prometheus) -> None:
+    assert prometheus.asks("GET", "/metrics").text.startswith("# HELP stager_node_")
+    for method, path in (("GET", "/v1/state"), ("GET", "/v1/node"), ("POST", "/v1/shutdown"), ("POST", "/metrics")):
+        answer = prometheus.asks(method, path)
+        assert answer.status_code == 403, path
+        assert "the reader of metrics prometheus, which may not do that" in answer.json()["error"]["message"], path
+    with pytest.raises(httpx.ConnectError, match="certificate"):
+        prometheus.asks("GET", "/metrics", name="another.name")
 
 
-def test_each_query_asks_for_what_is_exported(relay: str) -> None:
+def test_each_query_asks_for_what_is_exported(prometheus: Prometheus) -> None:
     """A node tells of a family once it has something to tell, so what has not happened yet is looked up where it is registered."""
     sources = "".join(path.read_text() for path in (PROJECT / "ionode/node/src/metrics").glob("*.rs"))
     registered = {"_".join(filter(None, (name, unit.lower()))) for name, unit in re.findall(REGISTERED, sources)}
-    exported = families(httpx.get(f"{relay}/metrics").text) | {f"stager_node_{name}_total" for name in registered}
+    exported = families(prometheus.asks("GET", "/metrics").text) | {f"stager_node_{name}_total" for name in registered}
     scheduler = (PROJECT / "stager/service/rest/metrics.py").read_text()
     for kind, name in re.findall(r'(Counter|Histogram|GaugeMetricFamily)\(\s*"(stager_\w+)"', scheduler):
         exported |= {"Counter": {f"{name}_total"}, "Histogram": {f"{name}_bucket", f"{name}_sum", f"{name}_count"}}.get(kind, {name})
@@ -155,7 +170,7 @@ def test_states_that_queries_name_exist() -> None:
 def test_prometheus_asks_services_that_there_are() -> None:
     told = yaml.safe_load((COMPOSE / "prometheus/prometheus.yml").read_text())
     targets = {target for job in told["scrape_configs"] for each in job["static_configs"] for target in each["targets"]}
-    assert {target.split(":")[0] for target in targets} == {"scheduler", "io0", "io1", "io2"}
+    assert targets == {"scheduler:7433", "io0:7411", "io1:7411", "io2:7411"}
     assert {job["job_name"] for job in told["scrape_configs"]} == set(
         re.findall(r'job="([\w-]+)"', " ".join(query for _, query in queries()))
     )

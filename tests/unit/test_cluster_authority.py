@@ -24,17 +24,19 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def test_a_certificate_names_its_role_and_nothing_else(authority: Authority, tmp_path: Path) -> None:
-    for role in ("scheduler", "node/io-1", "pool/alice"):
+    for role, named in (("scheduler", []), ("node/io-1", ["node.stager"]), ("pool/alice", []), ("metrics/prometheus", [])):
         leaf = authority.issue(role, tmp_path / "tls")
         certificate = x509.load_pem_x509_certificate((leaf.dir / "cert.pem").read_bytes())
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        assert [name.value for name in names] == [f"stager://survey/{role}"]
+        assert [name.value for name in names] == [f"stager://survey/{role}", *named]
         assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
         certificate.verify_directly_issued_by(authority.certificate())
         assert 89 <= (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days <= 90
 
 
-@pytest.mark.parametrize("role", ["", "Scheduler", "node", "node/", "node/a/b", "node/a b", "pool/../x", "root/x", "scheduler/x"])
+@pytest.mark.parametrize(
+    "role", ["", "Scheduler", "node", "node/", "node/a/b", "node/a b", "pool/../x", "root/x", "scheduler/x", "metrics", "metrics/"]
+)
 def test_what_is_no_role_gets_no_certificate(authority: Authority, tmp_path: Path, role: str) -> None:
     with pytest.raises(InvalidInput, match="no role"):
         authority.issue(role, tmp_path / "tls")

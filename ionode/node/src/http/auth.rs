@@ -59,7 +59,7 @@ pub async fn admit(node: &Node, parts: &Parts, first_contact: bool) -> Result<Ca
     match role_of(&parts.extensions) {
         Some(Role::Ticket(attempt_id)) => node.attempts.remotes.check_epoch(attempt_id, epoch)?,
         // Only a scheduler begins a term: a node that did could lock the scheduler out of all others.
-        Some(Role::Node(_) | Role::Pool(_) | Role::Nobody) => drop(node.context.refuse_stale_epoch(epoch)?),
+        Some(Role::Node(_) | Role::Pool(_) | Role::Metrics(_) | Role::Nobody) => drop(node.context.refuse_stale_epoch(epoch)?),
         Some(Role::Scheduler) | None => node.context.obey_epoch(epoch).await?,
     }
     Ok(Cause { epoch, command_id })

@@ -17,6 +17,8 @@ pub enum Role {
     Scheduler,
     Node(String),
     Pool(String),
+    /// Somebody who reads metrics.
+    Metrics(String),
     /// Who shows the ticket of an attempt, whatever certificate.
     Ticket(String),
     /// By TLS and without a certificate.
@@ -44,6 +46,8 @@ const OF_NODES: &[(&str, &str)] = &[
     ("DELETE", "/v1/transfers/*"),
 ];
 
+const OF_METRICS: &[(&str, &str)] = &[("GET", "/metrics")];
+
 /// Of an attempt on another host: only its own ones, and only its inputs (`http/narrow.rs`).
 const OF_TICKETS: &[(&str, &str)] = &[
     ("GET", "/v1/attempts/*"),
@@ -64,6 +68,7 @@ impl fmt::Display for Role {
             Self::Scheduler => f.write_str("the scheduler"),
             Self::Node(id) => write!(f, "the node {id}"),
             Self::Pool(name) => write!(f, "the pool {name}"),
+            Self::Metrics(name) => write!(f, "the reader of metrics {name}"),
             Self::Ticket(id) => write!(f, "the ticket of the attempt {id}"),
             Self::Nobody => f.write_str("a caller without a certificate"),
         }
@@ -78,6 +83,7 @@ impl Holder {
             None if role == "scheduler" => Role::Scheduler,
             Some(("node", id)) if check_id("node id", id).is_ok() => Role::Node(id.to_string()),
             Some(("pool", name)) if check_id("pool", name).is_ok() => Role::Pool(name.to_string()),
+            Some(("metrics", name)) if check_id("reader of metrics", name).is_ok() => Role::Metrics(name.to_string()),
             _ => return None,
         };
         Some(Self { cluster: cluster.to_string(), role })
@@ -98,6 +104,7 @@ impl Role {
         let allowed = match self {
             Self::Scheduler => true,
             Self::Node(_) => OF_NODES.contains(&(method.as_str(), route)),
+            Self::Metrics(_) => OF_METRICS.contains(&(method.as_str(), route)),
             Self::Ticket(_) => OF_TICKETS.contains(&(method.as_str(), route)),
             Self::Pool(_) | Self::Nobody => false,
         };
@@ -127,6 +134,7 @@ mod tests {
         assert_eq!(holder("stager://c1/scheduler"), Some(("c1".into(), Role::Scheduler)));
         assert_eq!(holder("stager://c1/node/io-1"), Some(("c1".into(), Role::Node("io-1".into()))));
         assert_eq!(holder("stager://c1/pool/alice"), Some(("c1".into(), Role::Pool("alice".into()))));
+        assert_eq!(holder("stager://c1/metrics/prometheus"), Some(("c1".into(), Role::Metrics("prometheus".into()))));
         for bad in [
             "stager://c1",
             "stager:///scheduler",
@@ -139,6 +147,7 @@ mod tests {
             "https://c1/scheduler",
             "stager://c 1/scheduler",
             "stager://c1/root/x",
+            "stager://c1/metrics",
         ] {
             assert_eq!(holder(bad), None, "{bad}");
         }
@@ -148,10 +157,10 @@ mod tests {
     fn the_lists_of_roles_are_those_of_the_contract() {
         let (_, section) = include_str!("../../../../docs/formats/ionode-api.md").split_once("\n## Roles").unwrap();
         let section = section.split("\n## ").next().unwrap();
-        for (name, calls) in [("\n| `node/ID`", OF_NODES), ("\n| a ticket", OF_TICKETS)] {
+        for (name, calls) in [("\n| `node/ID`", OF_NODES), ("\n| `metrics/NAME`", OF_METRICS), ("\n| a ticket", OF_TICKETS)] {
             let (_, row) = section.split_once(name).expect("the table has a row for it");
             let row = row.lines().next().unwrap();
-            let listed: Vec<&str> = row.split('`').filter(|words| words.contains(" /v1/")).collect();
+            let listed: Vec<&str> = row.split('`').filter(|words| words.contains(" /")).collect();
             let known: Vec<String> = calls.iter().map(|(method, route)| format!("{method} {route}")).collect();
             assert_eq!(listed, known, "docs/formats/ionode-api.md (left) and the list of the role (right)");
         }
@@ -167,7 +176,9 @@ mod tests {
         {
             assert_eq!(node.require(&method, route).unwrap_err().code, Code::RoleRefused, "{method} {route}");
         }
-        for role in [Role::Pool("p".into()), Role::Nobody, Role::Ticket("a".into())] {
+        let metrics = Role::Metrics("m".into());
+        assert!(metrics.require(&Method::GET, "/metrics").is_ok());
+        for role in [metrics, Role::Pool("p".into()), Role::Nobody, Role::Ticket("a".into())] {
             assert_eq!(role.require(&Method::GET, "/v1/node").unwrap_err().code, Code::RoleRefused);
             assert_eq!(role.require(&Method::PUT, "/v1/attempts/*").unwrap_err().code, Code::RoleRefused);
         }
