@@ -20,7 +20,7 @@ NODE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("blocking", "blocks", "calls", "claims", "clock", "failure", "in_flight", "lines", "logging", "metrics", "wire"),
     ("sandbox", "stripes", "tls"),
     ("pack_format", "store"),
-    ("context", "fsck", "origin_checksums", "peers"),
+    ("context", "fsck", "hash", "origin_checksums", "peers"),
     ("client", "fingerprints", "health", "transfer_agent"),
     ("bench", "replicas"),
     ("transfers",),

@@ -6,6 +6,7 @@ One rule: a variable leaves this machine only if the file itself names it in `en
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -31,7 +32,7 @@ def submit_to(
     where: Where, settings: Settings, file: Path, options: rest.Options, *, detach: bool = False, quiet: bool = False, as_json: bool = False
 ) -> int:
     """The exit code, as of a run here."""
-    submission, brought = submission_of(file, options), directories_of(file)
+    submission, brought = submission_of(file, options), directories_of(file, settings.environ)
 
     def say(text: str) -> None:
         if not quiet:
@@ -55,11 +56,11 @@ def submit_to(
         return int(print_summary(run, as_json=as_json)) or (int(Exit.NOT_DURABLE) if left else 0)
 
 
-def directories_of(file: Path) -> SentDirectories | None:
+def directories_of(file: Path, environ: Mapping[str, str]) -> SentDirectories | None:
     """What of the workflow lies here; None: nothing."""
     if sniff(file) is not WorkflowFormat.NATIVE:
         return None
-    found = SentDirectories(file)
+    found = SentDirectories(file, environ)
     return found if found.by_origin else None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stager.cli.exits import Exit
-from stager.cli.options import RunName, Where, where_option
+from stager.cli.options import RunName, Where, settings_of, where_option
 
 
 @click.command(
@@ -29,7 +29,7 @@ def command(run: str, file: Path, where: Where) -> int:
     from stager.cli.reach import find_run, reach_service
     from stager.cli.remote import directories_of
 
-    brought = directories_of(file)
+    brought = directories_of(file, settings_of(where.state_dir).environ)
     with reach_service(where) as client:
         found = find_run(client, run)
         left = brought.bring_home(client, found.name, found.ledger(), click.echo) if brought is not None else 0

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from stager import rest
+from stager.adapters.content_hash import blake3_of
 from stager.cli.ignore_rules import NAME, IgnoreRules
 from stager.client import RestClient
 from stager.model.errors import Corrupt, ErrorClass, Fault, InvalidInput, Refused, StagerError
 from stager.model.files import OnExists
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 from stager.model.workflow import Origin, Workflow
 from stager.ports import DirectoryListing, OriginEntry, Probe
 from stager.readers import native
@@ -122,9 +123,10 @@ def absent(path: str) -> Fault:
 
 
 class SentDirectories:
-    """Of one native workflow. `files`: what goes along."""
+    """Of one native workflow. `files`: what goes along. `environ` says where the program is that compares what comes back."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, environ: Mapping[str, str]) -> None:
+        self.environ = environ
         base = file.absolute().parent
         urls = origin_urls(file.read_text())
         self.by_origin = {name: Directory(name, base / url.removeprefix("file:")) for name, url in urls.items() if is_relative(url)}
@@ -132,6 +134,7 @@ class SentDirectories:
         if self.workflow is not None:
             used = used_origins(self.workflow)
             self.by_origin = {name: each for name, each in self.by_origin.items() if name in used}
+        self.unproven = False
         self.files = list(self._taken(self.workflow) if self.workflow is not None else self._all())
 
     def _read(self, file: Path, *, whole: bool) -> Workflow | None:
@@ -190,13 +193,21 @@ class SentDirectories:
     def bring_home(self, client: RestClient, run: str, entries: Sequence[LedgerEntry], say: Callable[[str], None]) -> int:
         """The finals whose place is here. How many could not be put there, since other content is there."""
         ours = [each for each in entries if each.final and each.state in HOME and each.origin in self.by_origin]
-        return sum(not self.bring(client, run, each, say) for each in ours)
+        left, unproven = 0, 0
+        for each in ours:
+            left += not self.bring(client, run, each, say)
+            unproven += self.unproven
+        if unproven:
+            text = "was compared in parts with what the service sent, and not as a whole with its ledger"
+            say(f"{counted(unproven, 'final')} {text}: no stager-ionode here tells BLAKE3")
+        return left
 
     def bring(self, client: RestClient, run: str, entry: LedgerEntry, say: Callable[[str], None]) -> bool:
         place = self.by_origin[entry.origin].target(entry.path)
         place.parent.mkdir(parents=True, exist_ok=True)
         beside = place.with_name(f".{place.name}.{run}.stager-part")
         fetch(client, run, entry, beside)
+        self.unproven = not is_of_ledger(entry, beside, self.environ)
         if place.exists() and digest_of(place) == digest_of(beside):
             beside.unlink()
             return True
@@ -267,6 +278,15 @@ def fetch(client: RestClient, run: str, entry: LedgerEntry, place: Path) -> None
             offset, size_bytes = offset + len(part.content), part.size_bytes
         file.flush()
         os.fsync(file.fileno())
+
+
+def is_of_ledger(entry: LedgerEntry, place: Path, environ: Mapping[str, str]) -> bool:
+    """The whole file is the one that was made. False: nobody here can tell. Raises Corrupt, and removes what is not."""
+    found = blake3_of(place, environ) if entry.blake3 else None
+    if found is not None and found != entry.blake3:
+        place.unlink()
+        raise Corrupt(f"what came of {entry.lfn} is not what the ledger says; fetch it again", subject=entry.lfn)
+    return found is not None
 
 
 def digest_of(path: Path) -> str:

@@ -17,6 +17,7 @@ pub mod exposition;
 pub mod failure;
 pub mod fingerprints;
 pub mod fsck;
+pub mod hash;
 pub mod health;
 pub mod http;
 pub mod in_flight;

@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 use stager_node::bench::{self, BenchOptions};
 use stager_node::client;
 use stager_node::fsck::{self, FsckOptions};
+use stager_node::hash::{self, HashOptions};
 use stager_node::serve::{self, ServeOptions};
 use stager_node::transfer_agent;
 
@@ -42,6 +43,8 @@ enum Action {
     FetchBrief(client::remote::RemoteOptions),
     /// Look a store through that no node serves, and repair what can be repaired
     Fsck(FsckOptions),
+    /// Print the size and the BLAKE3 of files, one JSON line each
+    Hash(HashOptions),
     /// Measure the store on this disk: small files made, found, read, listed, deleted
     Bench(BenchOptions),
     /// Run one job's process tree: run --spec FILE | run --enter FD | run --probe
@@ -100,6 +103,7 @@ fn main() {
         Action::FetchBrief(options) => client::remote::fetch_brief(options),
         Action::Serve(options) => serve::run(options),
         Action::Fsck(options) => fsck::run(&options),
+        Action::Hash(options) => hash::run(&options),
         Action::Bench(options) => bench::run(&options),
     };
     std::process::exit(code);
