@@ -159,6 +159,11 @@ class IoNode(OriginCalls):
     async def put_peer(self, node_id: str, peer: PeerAddress) -> None:
         await self.call(said.NoAnswer, "PUT", f"/v1/peers/{part(node_id)}", peer.body())
 
+    async def put_forgotten(self, nodes: Sequence[said.ForgottenNode]) -> None:
+        """Certificates of these count for nothing at the node from now on, and those of all others do."""
+        body = {"nodes": [{"node_id": each.node_id, "key_sha256": each.key_sha256} for each in nodes]}
+        await self.call(said.NoAnswer, "PUT", "/v1/forgotten", body)
+
     async def put_transfer(self, transfer_id: str, body: Body, *, command_id: str) -> said.TransferAnswer:
         return await self.call(said.TransferAnswer, "PUT", f"/v1/transfers/{part(transfer_id)}", body, command_id=command_id)
 

@@ -16,8 +16,11 @@ import msgspec
 
 from stager.adapters.authority import write_private
 from stager.wire.cluster import NAME, JoinedNode
+from stager.wire.node import ForgottenNode
 
 POLL_S = 1.0
+# No name of an entry: those end with .json.
+FORGOTTEN = "forgotten"
 
 
 class Registered(msgspec.Struct, frozen=True):
@@ -29,7 +32,7 @@ class Registered(msgspec.Struct, frozen=True):
 
 
 class FileRegistry:
-    """A file for each node."""
+    """A file for each node, and one with all that were removed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -56,11 +59,27 @@ class FileRegistry:
         return True
 
     def remove(self, node_id: str) -> None:
-        """Its certificate counts for nothing here from then on."""
+        """Its certificate counts for nothing from then on."""
         assert NAME.fullmatch(node_id), node_id
         with self._lock():
+            entry = self.nodes().get(node_id)
+            if entry is not None:
+                # First: a node that is in the registry still is let in, whatever else is said of it.
+                fresh = ForgottenNode(node_id=node_id, key_sha256=entry.key)
+                write_private(self.root / FORGOTTEN, msgspec.json.encode([*(each for each in self._removed() if each != fresh), fresh]))
             (self.root / f"{node_id}.json").unlink(missing_ok=True)
         self.changed.set()
+
+    def forgotten(self) -> list[ForgottenNode]:
+        """Those that were removed, under the keys of their certificates. One that has joined again with its key is not among them."""
+        keys = {(entry.node_id, entry.key) for entry in self.nodes().values()}
+        return [each for each in self._removed() if (each.node_id, each.key_sha256) not in keys]
+
+    def _removed(self) -> list[ForgottenNode]:
+        try:
+            return msgspec.json.decode((self.root / FORGOTTEN).read_bytes(), type=list[ForgottenNode])
+        except FileNotFoundError:
+            return []
 
     async def watch(self) -> AsyncIterator[Mapping[str, Registered]]:
         """All of them, at first and each time that something changed, whichever process did that."""

@@ -5,6 +5,7 @@ May know: the registry, the node side. One rule: a node is spoken to as long as 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -20,6 +21,7 @@ from stager.adapters.registry_file import FileRegistry, Registered
 from stager.model.errors import InvalidInput
 from stager.ports import Put
 from stager.runtime.node_link import NodeLink, NodeSource
+from stager.runtime.peering import Peering
 from stager.service.cluster_server import cluster_app, keep_renewed, listening_context
 from stager.service.joining import Joining
 from stager.service.live_nodes import has_stores, this_host, with_joined
@@ -40,9 +42,10 @@ class Joined:
         links: Mapping[str, NodeLink],
         add: Callable[[NodeSource], None],
         put: Put,
+        peering: Peering,
     ) -> None:
         self.settings, self.tls_dir, self.epoch = settings, state_dir.tls, epoch
-        self.links, self.add, self.put = links, add, put
+        self.links, self.add, self.put, self.peering = links, add, put, peering
         self.registry = FileRegistry(state_dir.nodes)
         self.tls = ClusterTls(state_dir.tls)
         self.told_here = settings.pool != "" or has_stores(with_joined(settings))
@@ -66,6 +69,7 @@ class Joined:
                 link = self.links.get(name)
                 if link is not None and isinstance(link.source, NodeRemote):
                     link.source.revoked = name not in entries
+            self.peering.forget(await asyncio.to_thread(self.registry.forgotten))
 
     def _take_up(self, entry: Registered, address: str) -> None:
         place, link = NodePlace(entry.node_id, address, None), self.links.get(entry.node_id)

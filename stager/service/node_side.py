@@ -66,6 +66,7 @@ class NodeSide:
     world: LiveWorld
     link_to: Callable[[NodeSource], NodeLink]
     gateways: Mapping[str, GatewayPool]
+    peering: Peering
 
     def hears_hosts(self, tenant: str) -> bool:
         """Where the pool itself does not answer, nobody knows of its hosts."""
@@ -102,6 +103,10 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     links: dict[str, NodeLink] = {}
     allowances = Allowances(time.monotonic, predecessor=past.epoch > 1)
     peering, stores = Peering(), StoreOwners({node.id: node.store_id for node in machine.runs.state.nodes.values()})
+    if state_dir.nodes.is_dir():
+        from stager.adapters.registry_file import FileRegistry
+
+        peering.forget(FileRegistry(state_dir.nodes).forgotten())
     port = AttemptNodes(outstanding, links)
     worker = Worker(state_dir.root, port, binary=process.settings.program, inherited={}, epoch=past.epoch)
     kept_sandboxes = KeptSandboxes(state_dir.root, settings.keep_failed_bytes)
@@ -129,7 +134,7 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     for source in (process, *beside):
         link_to(source)
     view = NodeWatch(links, process.node_id, executors, outstanding, machine.tenancy.of_run)
-    return NodeSide(process, objects, links, view, executors, continuation, kept_sandboxes, world, link_to, gateways)
+    return NodeSide(process, objects, links, view, executors, continuation, kept_sandboxes, world, link_to, gateways, peering)
 
 
 def listen_for(settings: Settings, state_dir: StateDir) -> Listen:

@@ -317,6 +317,7 @@ def cluster_server(scheduler: Scheduler, settings: Settings, epoch: int, listeni
         node.links,
         lambda source: node.world.add(node.link_to(source)),
         scheduler.machine.inbox.put,
+        node.peering,
     )
     scheduler.start("the nodes that have joined", joined.follow())
     scheduler.start("the renewal of the scheduler's certificate", joined.keep_renewed())

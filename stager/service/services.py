@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from stager.runtime.peering import Peering
 from stager.service.commands import Commits, RunCommands
 from stager.service.engine_calls import CallStates, StagedCalls
 from stager.service.engine_service import EngineService
@@ -113,17 +114,19 @@ def run_services(
         JobLogs(inquiry, runs, state_dir.logs, node.executors.bring_logs),
         JournalQueries(inquiry, runs, stores.journal.read_beside),
         EngineService(inquiry, pulse, lifetime, commits, calls, staged_calls, run_service, machine.inbox.put),
-        NodeService(inquiry, commits, runs, node.view, machine.inbox.put, partial(revoke, state_dir)),
+        NodeService(inquiry, commits, runs, node.view, machine.inbox.put, partial(revoke, state_dir, node.peering)),
         HostService(inquiry, commits, runs, machine.inbox.put),
     )
 
 
-def revoke(state_dir: StateDir, node: str) -> None:
-    """Takes it out of the registry, where there is one: most schedulers have no cluster."""
+def revoke(state_dir: StateDir, peering: Peering, node: str) -> None:
+    """Takes it out of the registry, where there is one: most schedulers have no cluster. The other nodes are told."""
     if state_dir.nodes.is_dir():
         from stager.adapters.registry_file import FileRegistry
 
-        FileRegistry(state_dir.nodes).remove(node)
+        registry = FileRegistry(state_dir.nodes)
+        registry.remove(node)
+        peering.forget(registry.forgotten())
 
 
 def sandboxes(machine: MachineSide, node: NodeSide) -> Sandboxes:

@@ -299,5 +299,12 @@ class Brief(NodeMessage, frozen=True, kw_only=True):
     brief: object
 
 
+class ForgottenNode(NodeMessage, frozen=True, kw_only=True):
+    """`key_sha256`: of the public key in its certificate. Whoever joins under its name with another key is another one."""
+
+    node_id: str
+    key_sha256: str
+
+
 class NoAnswer(NodeMessage, frozen=True, kw_only=True):
     """Of calls that answer nothing that is wanted."""

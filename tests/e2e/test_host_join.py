@@ -247,11 +247,32 @@ def csr(place: Path) -> str:
     return request_by(kept_key(place / "k" / "key.pem"))
 
 
+def answered(caller: Host, address: str) -> str:
+    """What a node says to another that shows the certificate of this host."""
+    tls, (host, _, port) = caller.outside(STORE) / "tls", address.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(tls / "ca.pem")
+    context.load_cert_chain(tls / "cert.pem", tls / "key.pem")
+    with caller.connect(host, int(port)) as plain, context.wrap_socket(plain) as secured:
+        secured.sendall(b"GET /v1/node HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-stager-api: 1\r\n\r\n")
+        return b"".join(iter(lambda: secured.recv(65_536), b"")).decode()
+
+
+FORGOTTEN = "its certificate is that of the node a, which the scheduler has forgotten"
+
+
 def test_a_forgotten_node_is_let_in_again_by_an_invite_only(cluster: Cluster, net: Network) -> None:
-    a = net.host("a", private=True)
+    a, b = (net.host(name, private=True) for name in ("a", "b"))
     first = joined(a, cluster.invite(), "--store", STORE, "--node-id", "a", "--capacity", "50 MB")
-    wait_until(lambda: cluster.is_up("a"), "the node to be taken up", 30)
+    other = joined(b, cluster.invite(), "--store", STORE, "--node-id", "b", "--capacity", "50 MB")["address"]
+    wait_until(lambda: cluster.is_up("a") and cluster.is_up("b"), "the nodes to be taken up", 30)
+    assert '"node_id":"b"' in answered(a, other)
     cluster.stager.run("node", "forget", "a", "--why", "tried")
+    wait_until(lambda: FORGOTTEN in answered(a, other), "the other node to refuse it", 30)
+    ended(b)
+    joined(b, "--store", STORE)
+    assert FORGOTTEN in answered(a, other), "over a restart, and before the scheduler is there"
     assert "not in the registry" in refused(a, "--store", STORE)
     # Another incarnation, which the scheduler would have taken for one that comes back. It may have been ended already.
     subprocess.run(["kill", "-9", str(first["pid"])], check=False)
@@ -264,6 +285,7 @@ def test_a_forgotten_node_is_let_in_again_by_an_invite_only(cluster: Cluster, ne
     assert "a" not in cluster.nodes(), "nor does it come back with the scheduler"
     joined(a, cluster.invite(), "--store", STORE)
     wait_until(lambda: cluster.is_up("a"), "the node to be taken up again", 30)
+    wait_until(lambda: '"node_id":"b"' in answered(a, other), "the other node to let it in", 30)
 
 
 def test_a_certificate_past_two_thirds_of_its_life_is_renewed_and_the_node_goes_on(cluster: Cluster, net: Network, tmp_path: Path) -> None:

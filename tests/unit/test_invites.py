@@ -12,6 +12,7 @@ from stager.adapters.invites import Invites
 from stager.adapters.registry_file import FileRegistry, Registered
 from stager.model.errors import Denied, InvalidInput
 from stager.wire.cluster import JoinedNode, fit
+from stager.wire.node import ForgottenNode
 
 AT = JoinedNode(address="10.0.0.1:1", store_id="s", incarnation="i", capacity_bytes=1, version="0.1.0")
 
@@ -73,6 +74,22 @@ def test_an_entry_is_replaced_by_who_knew_it(tmp_path: Path) -> None:
     assert FileRegistry(tmp_path / "nodes").nodes() == {"a": there}
     registry.remove("a")
     assert registry.nodes() == {} and not registry.put(there, there)
+
+
+def test_a_node_that_was_removed_stays_so_under_its_key_until_it_joins_again_with_that(tmp_path: Path) -> None:
+    registry = FileRegistry(tmp_path / "nodes")
+    gone = ForgottenNode(node_id="a", key_sha256="key")
+    assert registry.forgotten() == []
+    registry.remove("a")
+    assert registry.forgotten() == [], "it was never there"
+    for _ in range(2):
+        registry.put(Registered("a", "key"), None)
+        assert registry.forgotten() == []
+        registry.remove("a")
+        assert FileRegistry(tmp_path / "nodes").forgotten() == [gone]
+    # Another host joins under its name.
+    registry.put(Registered("a", "other"), None)
+    assert registry.forgotten() == [gone] and set(registry.nodes()) == {"a"}
 
 
 def test_an_invite_is_read_whole_or_refused_without_its_secret() -> None:

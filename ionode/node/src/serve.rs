@@ -21,6 +21,7 @@ use crate::failure::{at, bad_request};
 use crate::fingerprints::Fingerprints;
 use crate::node::Node;
 use crate::packs::Packs;
+use crate::peers::forgotten::Kept;
 use crate::peers::Peers;
 use crate::s3::{self, S3Options};
 use crate::sandbox::copy::can_reflink;
@@ -29,6 +30,7 @@ use crate::store::durability::Durability;
 use crate::store::files::write_whole;
 use crate::store::recovery::{self, Unopened};
 use crate::store::StoreSettings;
+use crate::tls::forgotten::Forgotten;
 use crate::tls::Tls;
 use crate::transfers::Transfers;
 use crate::wire::{Rendezvous, S3Place, API};
@@ -128,13 +130,16 @@ pub fn run(options: ServeOptions) -> i32 {
 fn start(options: ServeOptions) -> Result<(), Unopened> {
     check_id("node id", &options.node_id)?;
     check_addresses(&options)?;
-    let tls = options.tls_dir.as_deref().map(|dir| Tls::open(dir, Some(&options.node_id))).transpose()?.map(Arc::new);
+    let forgotten = Arc::new(Forgotten::default());
+    let open = |dir| Tls::open(dir, Some(&options.node_id), forgotten.clone());
+    let tls = options.tls_dir.as_deref().map(open).transpose()?.map(Arc::new);
     let s3 = options.s3.checked(options.trust_network)?;
     raise_open_files();
     let settings = StoreSettings { durability: Durability(options.fsync == Switch::On), inline_bytes_max: options.inline_bytes_max };
     let opened = recovery::open(&options.store, options.capacity, settings)?;
     withdraw(&opened.store.rendezvous_path())?;
-    let node = Arc::new(compose(NodeContext::new(options.node_id.clone(), opened), tls.clone()));
+    let kept = Kept::open(opened.store.root(), opened.store.durability, forgotten)?;
+    let node = Arc::new(compose(NodeContext::new(options.node_id.clone(), opened), tls.clone(), kept));
     node.attempts.adopt()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
@@ -147,11 +152,11 @@ fn start(options: ServeOptions) -> Result<(), Unopened> {
 }
 
 /// Each subsystem with what it works with, the lower ones first.
-fn compose(context: NodeContext, tls: Option<Arc<Tls>>) -> Node {
+fn compose(context: NodeContext, tls: Option<Arc<Tls>>, forgotten: Kept) -> Node {
     let context = Arc::new(context);
     let root = context.store.root();
     let mounts = Arc::new(Mounts::new(&root.join("mounts"), Timing::default()));
-    let peers = Arc::new(Peers::new(tls));
+    let peers = Arc::new(Peers::new(tls, forgotten));
     let fingerprints = Arc::new(Fingerprints::new(context.clone()));
     let transfers = Arc::new(Transfers::new(context.clone(), fingerprints.clone(), peers.clone()));
     let packs = Arc::new(Packs::new(context.clone(), fingerprints.clone(), peers.clone(), transfers.clone()));

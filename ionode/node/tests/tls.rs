@@ -14,6 +14,8 @@ use std::time::Duration;
 use authority::{missing, Authority};
 use cluster::*;
 use host::*;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::CertificateDer;
 use serde_json::{json, Value};
 use stager_core::error::{ApiError, Code};
 use stager_node::peers::link::{Address, Link, Term};
@@ -42,7 +44,7 @@ impl Caller {
     }
 
     fn at(dir: &Path, address: &str, expected: Option<&str>) -> Self {
-        let tls = Arc::new(Tls::open(dir, None).unwrap());
+        let tls = Arc::new(Tls::open(dir, None, Arc::default()).unwrap());
         let link = Link::new(expected.map(str::to_string), Address::parse(address).unwrap(), None).with_tls(Some(tls));
         Self { link, runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap() }
     }
@@ -116,6 +118,54 @@ fn each_role_may_call_what_its_list_says() {
     assert_eq!(node.ok("GET", "replicas/f1/g0", Value::Null)["size_bytes"], 7);
 }
 
+/// The digest of the public key in the certificate of a `--tls-dir`.
+fn key_of(dir: &Path) -> String {
+    let certificate = CertificateDer::from_pem_file(dir.join("cert.pem")).unwrap();
+    stager_node::tls::forgotten::key_of(&certificate)
+}
+
+#[test]
+fn a_node_that_was_forgotten_is_refused_by_name_on_both_sides_and_after_a_restart() {
+    if missing() {
+        return;
+    }
+    let (root, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+    let (a, b) = (authority.dir("a", "node/a"), authority.dir("b", "node/b"));
+    let (mut node, other) = (tls_node(root.path(), "a", &a), tls_node(root.path(), "b", &b));
+    placed(&node, "f1", b"content");
+    placed(&other, "f2", b"others'");
+    let scheduler = authority.dir("s", "scheduler");
+    Caller::of(&scheduler, &node, Some("a")).ok("PUT", "peers/b", json!({"address": tcp_of(&other)}));
+    // Open since before, as connections between nodes are.
+    let peer = Caller::of(&b, &node, Some("a"));
+    peer.ok("GET", "replicas/f1/g0/source", Value::Null);
+    assert_eq!(peer.refused("PUT", "forgotten", json!({"nodes": []})).code, Code::RoleRefused);
+    let forgotten = json!({"nodes": [{"node_id": "b", "key_sha256": key_of(&b)}]});
+    Caller::of(&scheduler, &node, Some("a")).ok("PUT", "forgotten", forgotten);
+    for restarted in [false, true] {
+        if restarted {
+            node.kill();
+            node = tls_node(root.path(), "a", &a);
+            Caller::of(&scheduler, &node, Some("a")).ok("PUT", "peers/b", json!({"address": tcp_of(&other)}));
+        }
+        let fresh = Caller::of(&b, &node, Some("a"));
+        for caller in if restarted { vec![&fresh] } else { vec![&peer, &fresh] } {
+            let error = caller.refused("GET", "replicas/f1/g0/source", Value::Null);
+            assert!(error.message.contains("that of the node b, which the scheduler has forgotten"), "{error}");
+        }
+        let transfer = format!("t{restarted}");
+        node.ok("PUT", &format!("transfers/{transfer}"), copy("f2", "g0", &["b"], 7, &hash(b"others'")));
+        let failed = node.ended(&transfer);
+        assert_eq!(failed["error"]["code"], "peer_refused", "{failed}");
+        assert!(failed["error"]["message"].as_str().unwrap().contains("the node b, which the scheduler has forgotten"), "{failed}");
+        // Another key, or the scheduler's word that it is good again.
+        let again = authority.dir(&format!("again{restarted}"), "node/b");
+        Caller::of(&again, &node, Some("a")).ok("GET", "replicas/f1/g0/source", Value::Null);
+    }
+    Caller::of(&scheduler, &node, Some("a")).ok("PUT", "forgotten", json!({"nodes": []}));
+    Caller::of(&b, &node, Some("a")).ok("GET", "replicas/f1/g0/source", Value::Null);
+}
+
 #[test]
 fn a_node_does_not_begin_a_term_at_another() {
     if missing() {
@@ -148,7 +198,7 @@ fn a_caller_without_a_good_certificate_is_refused_by_name_on_both_sides() {
     let expired = authority.dir("expired", "scheduler");
     let caller = Caller::of(&expired, &node, None);
     authority.sign(&expired, "URI:stager://c1/scheduler", EXPIRED);
-    let error = Tls::open(&expired, None).err().unwrap();
+    let error = Tls::open(&expired, None, Arc::default()).err().unwrap();
     assert!(error.message.contains("has expired"), "{error}");
     drop(caller);
     for (words, args) in [

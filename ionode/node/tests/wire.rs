@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::Serialize;
 use serde_json::Value;
 use stager_core::replica::Replica;
+use stager_node::peers::forgotten::ForgottenRequest;
 use stager_node::peers::PeerRequest;
 use stager_node::stripes::StripeManifest;
 use stager_node::wire::*;
@@ -85,6 +86,7 @@ const REQUESTS: &[(&str, Check)] = &[
     ("origin_stat.request.json", request::<StatRequest>),
     ("origin_verify.request.json", request::<VerifyRequest>),
     ("peer.request.json", peer),
+    ("forgotten.request.json", request::<ForgottenRequest>),
     ("release.request.json", request::<ReleaseRequest>),
     ("reservation.request.json", request::<ReservationRequest>),
     ("shutdown.request.json", request::<ShutdownRequest>),

@@ -131,7 +131,9 @@ fn run<T: Serialize>(work: impl Future<Output = Result<T, ApiError>>) -> i32 {
 pub fn link(text: &str) -> Result<Link, ApiError> {
     if let Some((address, dir)) = text.split_once('@').filter(|(_, place)| Path::new(place).is_dir()) {
         return match Address::parse(address)? {
-            address @ Address::Tcp(_) => Ok(Link::new(None, address, None).with_tls(Some(Arc::new(Tls::open(Path::new(dir), None)?)))),
+            address @ Address::Tcp(_) => {
+                Ok(Link::new(None, address, None).with_tls(Some(Arc::new(Tls::open(Path::new(dir), None, Arc::default())?))))
+            }
             Address::Unix(_) => Err(bad_request(text, format!("{address} is a socket and speaks no TLS; name {address}@TOKEN_FILE"))),
         };
     }

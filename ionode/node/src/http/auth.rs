@@ -78,6 +78,10 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
 #[derive(Clone, Copy)]
 pub struct Exposed;
 
+/// The digest of the public key in the caller's certificate. Its connection may be older than what was forgotten since.
+#[derive(Clone)]
+pub struct Shown(pub Arc<str>);
+
 /// Of a caller that showed a certificate.
 pub fn role_of(extensions: &Extensions) -> Option<&Role> {
     extensions.get::<Arc<Role>>().map(Arc::as_ref)
@@ -86,7 +90,12 @@ pub fn role_of(extensions: &Extensions) -> Option<&Role> {
 /// The role of its certificate; where it showed none, the token.
 pub fn check_caller(node: &Node, method: &Method, path: &str, headers: &HeaderMap, extensions: &Extensions) -> Result<(), ApiError> {
     match role_of(extensions) {
-        Some(role) => role.require(method, route(path)),
+        Some(role) => {
+            if let Some(Shown(key_sha256)) = extensions.get() {
+                node.peers.forgotten.require(role, key_sha256)?;
+            }
+            role.require(method, route(path))
+        }
         None => check_token(node, headers, extensions),
     }
 }

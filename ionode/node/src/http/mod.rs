@@ -50,7 +50,7 @@ pub async fn serve(node: Arc<Node>, socket: UnixListener, tcp: Option<TcpListene
                     Some(tls) => tasks.spawn(by_tls(node.clone(), tls, stream, caller)),
                     None => {
                         let exposed = !stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
-                        tasks.spawn(connection(node.clone(), "tcp", stream, Seen { caller: Some(caller), exposed, role: None }))
+                        tasks.spawn(connection(node.clone(), "tcp", stream, Seen { caller: Some(caller), exposed, ..Seen::default() }))
                     }
                 };
             }),
@@ -84,6 +84,7 @@ struct Seen {
     caller: Option<Arc<Caller>>,
     exposed: bool,
     role: Option<Arc<Role>>,
+    shown: Option<auth::Shown>,
 }
 
 async fn by_tls(node: Arc<Node>, tls: Arc<Tls>, stream: TcpStream, caller: Arc<Caller>) {
@@ -94,15 +95,20 @@ async fn by_tls(node: Arc<Node>, tls: Arc<Tls>, stream: TcpStream, caller: Arc<C
         () = node.context.shutdown.cancelled() => return,
     };
     match accepted {
-        Ok((stream, role)) => {
-            // Whoever shows no certificate has to show a ticket soon.
-            let caller = if role == Role::Nobody {
+        Ok((stream, role, key_sha256)) => {
+            // Whoever shows no certificate has to show a ticket soon, and so has one whose certificate counts no more.
+            let why_not = node.peers.forgotten.require(&role, &key_sha256).err();
+            if let Some(error) = &why_not {
+                tracing::warn!(address, because = error.message, "the calls of a caller are refused");
+            }
+            let caller = if role == Role::Nobody || why_not.is_some() {
                 Some(caller)
             } else {
                 caller.is_known();
                 None
             };
-            connection(node, "tls", stream, Seen { caller, exposed: false, role: Some(Arc::new(role)) }).await;
+            let shown = Some(auth::Shown(key_sha256.into()));
+            connection(node, "tls", stream, Seen { caller, exposed: false, role: Some(Arc::new(role)), shown }).await;
         }
         Err(refused) => tracing::warn!(address, because = %refused, "a caller was refused"),
     }
@@ -117,6 +123,7 @@ async fn connection(node: Arc<Node>, listener: &'static str, stream: impl AsyncR
         let extensions = request.extensions_mut();
         seen.caller.map(|caller| extensions.insert(caller));
         seen.role.map(|role| extensions.insert(role));
+        seen.shown.map(|shown| extensions.insert(shown));
         if seen.exposed {
             extensions.insert(auth::Exposed);
         }

@@ -22,6 +22,7 @@ const PATTERNS: &[&str] = &[
     "/v1/capacity",
     "/v1/events",
     "/v1/events/ack",
+    "/v1/forgotten",
     "/v1/mounts",
     "/v1/mounts/*",
     "/v1/node",

@@ -19,6 +19,7 @@ use tracing::Instrument;
 use super::answer::{self, Answer};
 use super::{auth, content, mounts, narrow, origins, outputs, packs, push};
 use crate::attempts::remote;
+use crate::blocking::blocking;
 use crate::calls::OpenCall;
 use crate::context::Cause;
 use crate::failure::{bad_request, Failure};
@@ -160,6 +161,7 @@ async fn dispatch(call: Call) -> Result<Answer, Failure> {
         "mounts" => of_mounts(&call, &segments[1..]).await,
         "transfers" => of_transfers(&call, &segments[1..]).await,
         "peers" => of_peers(&call, &segments[1..]),
+        "forgotten" => of_forgotten(&call, &segments[1..]).await,
         "replicas" => of_replicas(call, &segments[1..]).await,
         "attempts" => of_attempts(&call, &segments[1..]).await,
         _ => of_node(&call, &segments).await,
@@ -276,6 +278,17 @@ fn of_peers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
         _ => return Err(unknown(call).into()),
     }
     Ok(answer::empty())
+}
+
+async fn of_forgotten(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {
+    match (call.method.as_str(), segments) {
+        ("PUT", []) => {
+            let (peers, told) = (call.node.peers.clone(), call.body()?);
+            blocking(move || peers.forgotten.replace(told)).await?;
+            Ok(answer::empty())
+        }
+        _ => Err(unknown(call).into()),
+    }
 }
 
 async fn of_transfers(call: &Call, segments: &[&str]) -> Result<Answer, Failure> {

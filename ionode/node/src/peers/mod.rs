@@ -3,6 +3,7 @@
 //! The one rule: no answer, error or log line repeats a peer's token, and a node that answers under another's name is not believed.
 
 pub mod call;
+pub mod forgotten;
 pub mod link;
 pub mod pack;
 pub mod source;
@@ -17,11 +18,13 @@ use stager_origins::Secret;
 
 use crate::failure::bad_request;
 use crate::tls::Tls;
+use forgotten::Kept;
 use link::{Address, Link};
 
 pub struct Peers {
     known: RwLock<HashMap<String, Arc<Link>>>,
     tls: Option<Arc<Tls>>,
+    pub forgotten: Kept,
 }
 
 /// The body of `PUT /v1/peers/{node_id}`. It holds a secret and is therefore never written.
@@ -34,8 +37,8 @@ pub struct PeerRequest {
 }
 
 impl Peers {
-    pub fn new(tls: Option<Arc<Tls>>) -> Self {
-        Self { known: RwLock::default(), tls }
+    pub fn new(tls: Option<Arc<Tls>>, forgotten: Kept) -> Self {
+        Self { known: RwLock::default(), tls, forgotten }
     }
 
     /// The same id again replaces: a node that was started again has another token or port.

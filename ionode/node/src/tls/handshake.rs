@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::{client, server, TlsAcceptor, TlsConnector};
 
+use super::forgotten;
 use super::roles::{Holder, Role};
 use super::trust::{self, PeerVerifier};
 use super::Tls;
@@ -53,8 +54,9 @@ impl From<std::io::Error> for Refused {
 }
 
 impl Tls {
-    /// The stream to a caller with a good certificate, and who that is; or to one that shows none, which may show a ticket.
-    pub async fn accept(&self, mut stream: TcpStream) -> Result<(server::TlsStream<TcpStream>, Role), Refused> {
+    /// The stream to a caller with a good certificate, who that is, and the digest of its key; or to one that shows none, which may show a
+    /// ticket.
+    pub async fn accept(&self, mut stream: TcpStream) -> Result<(server::TlsStream<TcpStream>, Role, String), Refused> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 1 && first[0] != HANDSHAKE_RECORD {
             tell_in_plain_text(&mut stream).await;
@@ -69,10 +71,11 @@ impl Tls {
                 return Err(error.into());
             }
         };
-        let Some(shown) = stream.get_ref().1.peer_certificates() else { return Ok((stream, Role::Nobody)) };
+        let Some(shown) = stream.get_ref().1.peer_certificates() else { return Ok((stream, Role::Nobody, String::new())) };
+        let key_sha256 = shown.first().map(forgotten::key_of).unwrap_or_default();
         let shown = shown.first().and_then(|shown| Holder::of_certificate(shown));
         match shown {
-            Some(Holder { cluster, role }) if cluster == *own => Ok((stream, role)),
+            Some(Holder { cluster, role }) if cluster == *own => Ok((stream, role, key_sha256)),
             found => {
                 let mut stream = stream;
                 let told = match found {
@@ -93,6 +96,7 @@ impl Tls {
             roots: loaded.roots.clone(),
             cluster: Some(loaded.holder.cluster.clone()),
             expected: expected.map(str::to_string),
+            forgotten: self.forgotten.clone(),
         };
         let config = builder(verifier)?.with_client_cert_resolver(loaded.own.clone());
         connect(config, stream).await
@@ -121,7 +125,8 @@ impl Anonymous {
 
     pub async fn connect(&self, stream: TcpStream, expected: Option<&str>) -> Result<client::TlsStream<TcpStream>, Refused> {
         let expected = expected.map(str::to_string);
-        let verifier = PeerVerifier { provider: self.provider.clone(), roots: self.roots.clone(), cluster: None, expected };
+        let verifier =
+            PeerVerifier { provider: self.provider.clone(), roots: self.roots.clone(), cluster: None, expected, forgotten: Arc::default() };
         connect(builder(verifier)?.with_no_client_auth(), stream).await
     }
 }

@@ -3,6 +3,7 @@
 //! The one rule: a peer is who its certificate says, never who its address says, and without a good certificate nobody is spoken to.
 
 mod files;
+pub mod forgotten;
 mod handshake;
 pub mod roles;
 mod san;
@@ -17,6 +18,7 @@ use tokio::signal::unix::{signal, SignalKind};
 
 use crate::failure::bad_request;
 use files::{Loaded, Stamps};
+use forgotten::Forgotten;
 pub use handshake::{Anonymous, Refused};
 use roles::Role;
 
@@ -27,11 +29,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 pub struct Tls {
     dir: std::path::PathBuf,
     loaded: RwLock<Arc<Loaded>>,
+    forgotten: Arc<Forgotten>,
 }
 
 impl Tls {
     /// From `ca.pem`, `cert.pem` and `key.pem`. `node_id`: who the certificate has to be of; `None`: whoever it is of.
-    pub fn open(dir: &Path, node_id: Option<&str>) -> Result<Self, ApiError> {
+    pub fn open(dir: &Path, node_id: Option<&str>, forgotten: Arc<Forgotten>) -> Result<Self, ApiError> {
         let loaded = Loaded::from(dir)?;
         let expected = node_id.map(|node_id| Role::Node(node_id.to_string()));
         if let Some(expected) = expected.filter(|expected| *expected != loaded.holder.role) {
@@ -42,7 +45,7 @@ impl Tls {
             );
             return Err(bad_request(dir.display().to_string(), message));
         }
-        Ok(Self { dir: dir.to_owned(), loaded: RwLock::new(Arc::new(loaded)) })
+        Ok(Self { dir: dir.to_owned(), loaded: RwLock::new(Arc::new(loaded)), forgotten })
     }
 
     fn loaded(&self) -> Arc<Loaded> {

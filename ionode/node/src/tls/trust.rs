@@ -13,6 +13,7 @@ use rustls::{
     AlertDescription, CertificateError, DigitallySignedStruct, Error, OtherError, PeerIncompatible, RootCertStore, SignatureScheme,
 };
 
+use super::forgotten::{self, Forgotten};
 use super::roles::{Holder, Role};
 
 pub fn check_chain(
@@ -49,6 +50,7 @@ pub struct PeerVerifier {
     /// `None`: whichever the authority made it for.
     pub cluster: Option<String>,
     pub expected: Option<String>,
+    pub forgotten: Arc<Forgotten>,
 }
 
 impl std::fmt::Debug for PeerVerifier {
@@ -76,7 +78,10 @@ impl ServerCertVerifier for PeerVerifier {
             (Some(Holder { role: Role::Node(id), .. }), Some(expected)) if id != *expected => {
                 Err(another(format!("its certificate is that of the node {id}")))
             }
-            (Some(Holder { role: Role::Node(_), .. }), _) => Ok(ServerCertVerified::assertion()),
+            (Some(Holder { role: role @ Role::Node(_), .. }), _) => match self.forgotten.why_not(&role, &forgotten::key_of(certificate)) {
+                None => Ok(ServerCertVerified::assertion()),
+                Some(why) => Err(another(why)),
+            },
             (Some(found), _) => Err(another(format!("its certificate is that of {}, and not of a node", found.role))),
         }
     }
