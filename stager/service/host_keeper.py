@@ -35,6 +35,8 @@ PAUSE_S, PAUSE_S_MAX, GOOD_LIFE_S = 0.5, 60.0, 60.0
 RENEWAL_EVERY_S = 86_400.0
 END_DEADLINE_S = 20.0
 UP_DEADLINE_S = 60.0
+# A keeper is asked for by a lock that is held for microseconds, again and again while somebody waits for it.
+ASKED_FOR_S = 1.0
 STOP_DEADLINE_S = 120.0
 LAST_WORDS_BYTES = 2000
 PR_SET_PDEATHSIG = 1
@@ -243,7 +245,7 @@ def kept(place: HostDir) -> Iterator[None]:
     """Raises Refused where another one keeps this host."""
     handle = os.open(place.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take(handle)
         os.ftruncate(handle, 0)
         os.write(handle, str(os.getpid()).encode())
         yield
@@ -252,6 +254,19 @@ def kept(place: HostDir) -> Iterator[None]:
         raise Refused(f"{text}; end it with `stager host stop`", code="kept", subject=str(place.root)) from problem
     finally:
         os.close(handle)
+
+
+def take(handle: int) -> None:
+    """Raises BlockingIOError where another one has the lock. Who asks for it (`is_held`) has it for a moment, and is waited for."""
+    end = time.monotonic() + ASKED_FOR_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(ASKED_FOR_S / 100)
 
 
 def keeper_pid(place: HostDir) -> int | None:
