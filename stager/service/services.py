@@ -112,7 +112,7 @@ def run_services(
         StatusQueries(inquiry, runs, stores.records, node.view, rates, machine.totals, clock, patience),
         Following(inquiry, pulse, lifetime, runs, past.counters),
         JobLogs(inquiry, runs, state_dir.logs, node.executors.bring_logs),
-        JournalQueries(inquiry, runs, stores.journal.read_beside),
+        JournalQueries(inquiry, runs, stores.journal.read_beside, clock, patience),
         EngineService(inquiry, pulse, lifetime, commits, calls, staged_calls, run_service, machine.inbox.put),
         NodeService(inquiry, commits, runs, node.view, machine.inbox.put, partial(revoke, state_dir, node.peering)),
         HostService(inquiry, commits, runs, machine.inbox.put),

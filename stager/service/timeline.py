@@ -117,7 +117,6 @@ TELL: dict[type, Callable[[Any], str]] = {
     cmd.StartAttempt: lambda c: f"attempt {c.attempt} of job {c.job} starts on {c.host or c.node} (try {c.number})",
     cmd.GrantSpace: lambda c: f"attempt {c.attempt} is granted {format_size(c.reserve_bytes)}",
     cmd.KillAttempt: lambda c: f"attempt {c.attempt} of job {c.job} is ended",
-    cmd.RehomeJob: lambda c: f"job {c.job} is to run beside {c.node}: {c.why}",
     cmd.RequeueJob: lambda c: f"job {c.job} goes back to waiting: {c.why}",
     cmd.RehomeJob: lambda c: f"job {c.job} is to run on {c.node}: {c.why}",
     cmd.FailJob: lambda c: f"job {c.job} has failed: {c.fault.message}",

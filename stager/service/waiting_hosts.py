@@ -6,13 +6,13 @@ May know: the Machine's state (read only), wire. One rule: it walks what is unde
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from stager import wire
 from stager.model.units import counted, format_duration
 from stager.scheduler.node_entry import HostEntry
 from stager.scheduler.slots import host_of
-from stager.scheduler.state import RunEntry, State
+from stager.scheduler.state import JobEntry, RunEntry, State
 from stager.scheduler.states import JobState, RunState
 from stager.service.giving_up import Patience
 from stager.service.waiting_nodes import READY_STATES, until_text
@@ -20,22 +20,27 @@ from stager.service.waiting_nodes import READY_STATES, until_text
 AWAY_CODE, GONE_CODE, NONE_CODE = "host_away", "host_gone", "no_host"
 
 
-def hosts_waited_for(state: State, run: RunEntry, now: float, patience: Patience) -> Iterator[wire.WaitingView]:
-    """An attempt whose host is gone ends when its node has closed it."""
+def hosts_waited_for(
+    state: State, run: RunEntry, now: float, patience: Patience, jobs: Collection[JobEntry] | None = None
+) -> Iterator[wire.WaitingView]:
+    """An attempt whose host is gone ends when its node has closed it. `jobs`: those that are asked about; None: all of the run."""
     if run.state is RunState.FINISHED or run.is_engines or not state.on_hosts:
         return
-    begun = Counter(attempt.host for attempt in state.attempts.values() if attempt.run == run.id and attempt.host)
+    asked = run.jobs.values() if jobs is None else jobs
+    names = {job.id for job in asked}
+    mine = [attempt for attempt in state.attempts.values() if attempt.run == run.id and attempt.host and attempt.job in names]
+    begun = Counter(attempt.host for attempt in mine)
     for name, count in sorted(begun.items()):
         host = host_of(state, name)
         if host is None:
-            nodes = sorted({attempt.node for attempt in state.attempts.values() if attempt.run == run.id and attempt.host == name})
+            nodes = sorted({attempt.node for attempt in mine if attempt.host == name})
             text = f"host {name}: gone; {counted(count, 'job')} that ran there begin again when "
             yield view(name, GONE_CODE, "it is gone", None, f"{text}{', '.join(nodes)} has closed what they began")
         elif not host.answers:
             yield away_view(host, count, now, patience)
     hosts = [host for node in state.nodes.values() for host in node.hosts.values()]
     if not any(host.answers for host in hosts):
-        ready = sum(job.state in READY_STATES or job.state is JobState.BACKOFF for job in run.jobs.values())
+        ready = sum(job.state in READY_STATES or job.state is JobState.BACKOFF for job in asked)
         if ready:
             text = f"no compute host answers: {counted(ready, 'job')} may begin when one does"
             yield view("", NONE_CODE, "no compute host answers", None, f"{text}; `stager host list` says which there were")

@@ -6,12 +6,13 @@ May know: the Machine's state (read only), wire. One rule: it walks a run's file
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from stager import wire
 from stager.model.units import counted, format_duration, format_size
 from stager.scheduler.node_entry import NodeEntry
-from stager.scheduler.state import NEVER, FileEntry, RunEntry, State
+from stager.scheduler.state import NEVER, FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState, RunState
 from stager.service.giving_up import Patience
 
@@ -19,18 +20,33 @@ AWAY_CODE, GONE_CODE = "node_away", "node_gone"
 READY_STATES = (JobState.READY, JobState.ADMITTED)
 
 
-def nodes_waited_for(state: State, run: RunEntry, now: float, patience: Patience) -> Iterator[wire.WaitingView]:
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Of a run: these of its jobs and files, and no others."""
+
+    jobs: Collection[JobEntry]
+    files: Collection[FileEntry]
+
+
+def whole(state: State, run: RunEntry) -> Part:
+    return Part(run.jobs.values(), [state.files[file_id] for file_id in run.file_ids.values()])
+
+
+def nodes_waited_for(state: State, run: RunEntry, now: float, patience: Patience, part: Part | None = None) -> Iterator[wire.WaitingView]:
+    """`part`: what is asked about; None: all of the run."""
     if run.state is RunState.FINISHED:
         return
     away = {node.id: node for node in state.nodes.values() if not node.reachable and not node.gone and node.incarnation}
     gone = [node for node in state.nodes.values() if node.gone and node.since >= run.submitted_at]
     if not away and not gone:
         return
-    files = [state.files[file_id] for file_id in run.file_ids.values()]
+    of = part or whole(state, run)
+    files, names = of.files, {job.id for job in of.jobs}
     for node in away.values():
         held = [file for file in files if is_waited_for(state, run, file) and is_only_on(file, node.id, away)]
-        begun = sum(attempt.run == run.id and attempt.node == node.id for attempt in state.attempts.values())
-        ready = sum(job.node == node.id and job.state in READY_STATES for job in run.jobs.values())
+        mine = (attempt for attempt in state.attempts.values() if attempt.run == run.id and attempt.job in names)
+        begun = sum(attempt.node == node.id for attempt in mine)
+        ready = sum(job.node == node.id and job.state in READY_STATES for job in of.jobs)
         if held or begun or ready:
             yield away_view(node, held, begun, ready, now, patience.of_node(node))
     lost = [file for file in files if gone and is_made_again(state, run, file)]

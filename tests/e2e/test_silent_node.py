@@ -62,6 +62,8 @@ def test_a_silent_node_is_away_and_given_up_later_by_itself(rig: Rig, ionode: Ca
 
             await composed.until(told)
             assert "1 job began beside it; it is given up at " in said
+            explained = await composed.scheduler.services.runs.journal.explained(run, None, "make-b")
+            assert "it waits: node node1: no answer for " in explained.lines[-1] and "1 job began beside it" in explained.lines[-1]
             rig.gate.touch()
             await composed.ends(run)
             gone = composed.scheduler.machine.runs.state.nodes["node1"].gone

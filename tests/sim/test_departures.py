@@ -20,6 +20,8 @@ from stager.scheduler.ledger import Standing, ledger_of
 from stager.scheduler.machine import Machine
 from stager.scheduler.snapshot import kept_state, restored
 from stager.scheduler.state import FileEntry
+from stager.service.giving_up import NEVER_GIVES_UP
+from stager.service.journal_queries import absences
 from stager.service.waiting import waiting_of
 from stager.sim.checkers import all_checkers
 from stager.sim.faults import Trouble
@@ -142,6 +144,28 @@ def test_a_run_says_for_which_node_it_waits_and_what_is_made_again() -> None:
     assert (node, code) == ("io0", "node_away")
     assert message.startswith("node io0: no answer for 3 s; it alone holds 1 file (") and "`stager node forget io0`" in message
     assert back == [], "it is there again, with another store, and what was lost is in the making"
+
+
+def explained(file: str = "", job: str = "") -> Callable[[Machine], list[str]]:
+    def absent(machine: Machine) -> list[str]:
+        state, run = machine.state, machine.state.runs["r"]
+        lines = absences(state, run, run.file_ids[file] if file else "", job, state.now, NEVER_GIVES_UP)
+        return [line.partition("  ")[2] for line in lines]
+
+    return absent
+
+
+def test_a_file_and_a_job_say_for_which_node_they_wait_and_others_do_not() -> None:
+    stage = Stage(LATE, {"slow": "io1"}).replaced(50.0, "io0").ask(40.0, explained(job="read"))
+    for asked in (explained(file="x"), explained(job="read"), explained(file="z"), explained(job="slow"), explained(job="make")):
+        stage.ask(53.0, asked)
+    assert stage.play() is RunOutcome.SUCCEEDED
+    before, of_file, of_reader, *others = stage.answers
+    assert before == []
+    for lines in (of_file, of_reader):
+        [line] = lines
+        assert line.startswith("it waits: node io0: no answer for 3 s; it alone holds 1 file (") and "`stager node forget io0`" in line
+    assert others == [[], [], []]
 
 
 def test_a_run_says_what_is_made_again_since_a_node_is_gone() -> None:
