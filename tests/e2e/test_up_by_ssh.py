@@ -274,7 +274,8 @@ def test_what_is_in_the_way_is_said(bed: Bed) -> None:
     sshd.stop()
     assert "nothing answers at" in bed.refused(url)
     with bed.config.open("a") as config:
-        config.write("Host nowhere\n  ProxyCommand echo 'no way there' >&2\n")
+        # It hangs up on what is on the way to it.
+        config.write("Host nowhere\n  ProxyCommand sh -c 'head -c 1 >/dev/null; echo no way there >&2'\n")
     assert "no ssh server answers" in (said := bed.refused("ssh://nowhere/srv/io")) and "no way there" in said
     # Nothing was invited for all that.
     assert not list((StateDir(bed.cluster.stager.state_dir).authority / "invites").glob("*"))
