@@ -15,6 +15,7 @@ from stager.adapters.ssh_link import Endpoint, KeyRing, SshLink, SshTarget, Way,
 from stager.model.errors import Denied, InvalidInput, Refused
 from stager.service.far_stager import record_of
 from stager.service.host_node import Record, Wanted, WorkerRecord
+from stager.service.settings import default_state_dir
 from stager.service.up_by_ssh import is_as_said
 from tests.testbed.places import needed_program
 from tests.testbed.sshd import make_key, running_agent
@@ -126,3 +127,11 @@ def test_a_host_of_another_cluster_is_left_alone() -> None:
 
 def test_what_is_sent_ahead_is_read_by_older_pythons() -> None:
     ast.parse(inspect.getsource(far_side), feature_version=OLDEST)
+
+
+@pytest.mark.parametrize("environ", [{"HOME": "/home/me"}, {"HOME": "/home/me", "XDG_STATE_HOME": "/var/state"}])
+def test_the_directory_there_is_that_of_host_join(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert Path(far_side.default_root()) == default_state_dir(environ).with_name("stager-node")
