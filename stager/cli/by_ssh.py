@@ -116,7 +116,12 @@ def bring_down(url: str, *, is_node: bool, is_now: bool, how: dict[str, Any]) ->
 
     def drain(node: str) -> None:
         with reach_here(how["state_dir"]) as client:
-            if is_node:
+            known = (
+                [view.node for view in client.nodes() if view.state != "gone"] if is_node else [view.host for view in client.hosts.listed()]
+            )
+            if node not in known:
+                say("the scheduler has not heard of it, or forgot it, so nothing is drained")
+            elif is_node:
                 view = client.drain_node(node, wire.NodeDrain())
                 say(drained_text(view if is_now else drained(client, view, say)))
             else:

@@ -119,7 +119,13 @@ class Bringing:
             self.say("ends node and worker, and starts both again; jobs go on")
             self._stager(seen.root, "host", "stop", "--store", seen.root)
         url = "" if is_known else invite_url(self.place, time.time(), INVITE_TTL_S, self.asked.address).url
-        self.say("joins the cluster" if url else "is in the cluster already, and starts")
+        self.say(
+            "joins the cluster"
+            if url
+            else "is told what is wanted now"
+            if seen.is_kept and is_same
+            else "is in the cluster already, and starts"
+        )
         words = ["host", "join", *(["-"] if url else []), "--store", seen.root, "--json", *words_of(wanted)]
         # What systemd has running goes on; what does not run is to be started by it.
         unit = "" if seen.is_kept and is_same and has_unit else self.asked.unit or seen.unit
@@ -194,9 +200,11 @@ class Progress:
     """Of what is sent, at times."""
 
     def __init__(self, say: Say) -> None:
-        self.say, self.bytes, self.told_at = say, 0, time.monotonic()
+        self.say, self.bytes, self.told_at = say, 0, 0.0
 
     def sent(self, more_bytes: int) -> None:
+        if not self.bytes:
+            self.told_at = time.monotonic()
         self.bytes += more_bytes
         if time.monotonic() - self.told_at > TOLD_EVERY_S:
             self.told_at = time.monotonic()

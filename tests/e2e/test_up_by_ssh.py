@@ -183,6 +183,11 @@ def take_down_and_up_again(bed: Bed) -> None:
     unit.unlink()
     assert bed.up("ionode", url)["done"] == "started"
     wait_until(lambda: cluster.is_up("a") and cluster.nodes()["a"].state == "up", "the node to take work again", 30)
+    # One that was forgotten is drained of nothing, and comes again with another invite.
+    cluster.stager.run("node", "forget", "a", "--force")
+    assert bed.down("ionode", url)["ended"]
+    assert bed.up("ionode", url)["done"] == "joined"
+    wait_until(lambda: cluster.is_up("a"), "the node to be taken up anew", 30)
     # What is said to run there is another version.
     current = store / "software" / "current"
     name = current.readlink()
