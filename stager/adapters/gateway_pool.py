@@ -52,6 +52,27 @@ READ_FRAMES_PER_S, READ_BYTES_PER_S = 5000.0, 64e6
 CORES_MAX, WORDS_MAX = 65_536, 200
 
 
+class Budget:
+    """So many at once, and so many in each second behind it."""
+
+    def __init__(self, per_s: float, at_once: float) -> None:
+        self.per_s, self.at_once = per_s, at_once
+        self.left, self.counted_at = at_once, time.monotonic()
+
+    def take(self) -> bool:
+        now = time.monotonic()
+        self.left = min(self.at_once, self.left + (now - self.counted_at) * self.per_s)
+        self.counted_at = now
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
+
+    async def taken(self) -> None:
+        while not self.take():
+            await asyncio.sleep(0.1)
+
+
 @dataclass(slots=True)
 class Link:
     """One connection."""
@@ -119,7 +140,7 @@ class GatewayPool:
         self.names: set[str] = set()
         self.refused: set[str] = set()
         self.heard_at = time.monotonic()
-        self.changes, self.changes_at = CHANGES_AT_ONCE, time.monotonic()
+        self.changes = Budget(CHANGES_PER_S, CHANGES_AT_ONCE)
 
     @property
     def answers(self) -> bool:
@@ -236,10 +257,10 @@ class GatewayPool:
             return
         there = sorted(self.said.values(), key=lambda each: size_of(each.facts), reverse=True)
         for each in there:
-            if each != self.reported.get(each.facts.host) and self._is_taken(each.facts) and self._may_change():
+            if each != self.reported.get(each.facts.host) and self._is_taken(each.facts) and self.changes.take():
                 self._report(each)
         for host in [host for host in self.reported if host not in self.said]:
-            if self._may_change():
+            if self.changes.take():
                 del self.reported[host]
                 log.warning("host %s of the pool of %s has not answered for a while", host, self.tenant)
                 self.heard.put(ev.HostLost(at=0.0, cause="host", host=host_in_pool(self.tenant, host)))
@@ -279,15 +300,6 @@ class GatewayPool:
         if facts.host not in self.names and len(self.names) >= HOSTS_MAX:
             return f"a pool has {HOSTS_MAX} hosts at most"
         return ""
-
-    def _may_change(self) -> bool:
-        now = time.monotonic()
-        self.changes = min(CHANGES_AT_ONCE, self.changes + (now - self.changes_at) * CHANGES_PER_S)
-        self.changes_at = now
-        if self.changes < 1.0:
-            return False
-        self.changes -= 1.0
-        return True
 
 
 def size_of(facts: HostFacts) -> tuple[int, int, int]:

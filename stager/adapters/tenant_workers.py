@@ -13,17 +13,19 @@ from typing import Any
 import msgspec
 
 from stager.adapters.attempt_tickets import COMMITTED, AttemptTickets, made_of
-from stager.adapters.gateway_pool import GatewayPool
+from stager.adapters.gateway_pool import Budget, GatewayPool
 from stager.adapters.gateway_words import HostAnswer
 from stager.adapters.host_workers import Ending, Given, HostPlaces, HostWorkers
-from stager.model.errors import ErrorClass, Fault, InvalidInput, StagerError, error_from
+from stager.model.errors import UNKNOWN_CODE, ErrorClass, Fault, InvalidInput, StagerError, error_from
 from stager.scheduler import commands as cmd
 from stager.wire.node import ClosedAttempt
 from stager.worker import AttemptResult, AttemptWaiting, Outcome
-from stager.worker.attempt import Measures, fault_from
+from stager.worker.attempt import NOT_BEGUN_CODE, Measures, fault_from
 from stager.worker.node_port import UNASKED_CODES
 
 ANSWER_CODE, NOT_COMMITTED_CODE = "pool_answer", "not_committed"
+# Ends that are no tries of their jobs, which begin again at once.
+UNCOUNTED_PER_S, UNCOUNTED_AT_ONCE = 1.0, 100.0
 TEXT_MAX, NAMES_MAX, NUMBER_MAX = 4000, 100, 2**53
 
 
@@ -34,6 +36,15 @@ class TenantWorkers(HostWorkers):
 
     def __init__(self, pool: GatewayPool, places: HostPlaces, tickets: AttemptTickets, epoch: int) -> None:
         super().__init__(pool, None, places, tickets, epoch)
+        self.uncounted = Budget(UNCOUNTED_PER_S, UNCOUNTED_AT_ONCE)
+        self.abandoned: set[str] = set()
+
+    async def abandon(self, attempt_id: str) -> AttemptResult:
+        self.abandoned.add(attempt_id)
+        try:
+            return await super().abandon(attempt_id)
+        finally:
+            self.abandoned.discard(attempt_id)
 
     def noted(self, command: cmd.StartAttempt) -> Given:
         """Nothing else is ever given to it, whatever a note says."""
@@ -48,13 +59,15 @@ class TenantWorkers(HostWorkers):
                 raise error_from(clipped(fault_from(told.unasked)))
             if told.ended is None:
                 raise ValueError("it says nothing")
-            said = checked(command, told.ended)
+            said = checked(command, told.ended, is_to_end=command.attempt in self.called_off | self.abandoned)
             self.printed[command.attempt] = told.printed
         except InvalidInput as problem:
             said = failed(command, problem.fault())
         except (ValueError, KeyError, RecursionError) as problem:
             text = f"the pool of its tenant answers what is no end of job {command.job!r}: {str(problem)[:200]}"
             said = failed(command, Fault(ErrorClass.TRANSIENT, ANSWER_CODE, text, command.job))
+        if said.fault is not None and said.fault.code == NOT_BEGUN_CODE:
+            await self.uncounted.taken()
         return as_node_says(command, said, await self._closed(command))
 
     async def _closed(self, command: cmd.StartAttempt) -> ClosedAttempt | None:
@@ -82,8 +95,12 @@ def failed(command: cmd.StartAttempt, fault: Fault) -> AttemptResult:
     return AttemptResult(attempt_id=command.attempt, outcome=Outcome.FAILED, fault=clipped(fault))
 
 
-def checked(command: cmd.StartAttempt, told: AttemptResult) -> AttemptResult:
-    """What a host can know of its own job, and no more: no outputs, no paths. Raises ValueError for another attempt's."""
+def checked(command: cmd.StartAttempt, told: AttemptResult, *, is_to_end: bool = False) -> AttemptResult:
+    """What a host can know of its own job, and no more: no outputs, no paths. `is_to_end`: somebody asked for its end. Raises ValueError
+    for another attempt's, and for an end that nobody asked for.
+    """
+    if told.outcome is Outcome.KILLED and not is_to_end:
+        raise ValueError("it was ended, and nobody asked for that")
     if told.attempt_id != command.attempt:
         raise ValueError(f"it is about another attempt: {told.attempt_id[:200]!r}")
     return AttemptResult(
@@ -115,7 +132,9 @@ def whole(said: int | None) -> int | None:
 
 
 def clipped(fault: Fault) -> Fault:
-    return Fault(fault.error_class, plain_text(fault.code, 100), plain_text(fault.message, TEXT_MAX), plain_text(fault.subject, TEXT_MAX))
+    """Which replicas a node has is not for a host to say."""
+    code = ANSWER_CODE if fault.code == UNKNOWN_CODE else plain_text(fault.code, 100)
+    return Fault(fault.error_class, code, plain_text(fault.message, TEXT_MAX), plain_text(fault.subject, TEXT_MAX))
 
 
 def plain_text(text: str, most: int) -> str:

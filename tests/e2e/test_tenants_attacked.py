@@ -10,7 +10,7 @@ import os
 import pickle
 import ssl
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from stager.adapters.gateway_words import (
     read_frame,
     understood,
 )
-from stager.adapters.host_words import HostFacts
+from stager.adapters.host_words import HostFacts, Step
 from stager.scheduler import events as ev
 from tests.e2e.tenants_rig import Tenants
 from tests.e2e.test_pool_attacked import ATTACK
@@ -125,9 +125,16 @@ class FalseGateway:
     def __init__(self, tenants: Tenants, hosts: list[HostFacts], first: bytes = b"", role: str = "alice") -> None:
         self.port, self.tls = tenants.gateways["alice"], tenants.pools[role].place / "tls"
         self.hosts, self.first, self.calls, self.connections = hosts, first, list[CallHost](), 0
+        self.told: dict[str, int] = {}
 
     def lie(self, call: CallHost) -> dict[str, Any]:
-        """Of an output that is bob's."""
+        """To each attempt another one."""
+        attempt = call.call.attempt
+        if call.call.step is not Step.RUN:
+            return {"ended": {"attempt_id": attempt, "outcome": "killed"}}
+        kind = self.told.setdefault(attempt, len(self.told) % (len(LIES) + 1))
+        if kind < len(LIES):
+            return LIES[kind](attempt)
         replica = {"file_id": "of-bob", "generation": "bob-1", "size_bytes": 1, "blake3": "0" * 64, "sha256": None, "executable": False}
         return {
             "ended": {"attempt_id": call.call.attempt, "outcome": "ok", "exit_code": 0, "outputs": [replica], "void_outputs": [replica]}
@@ -179,12 +186,15 @@ def test_a_false_gateway_runs_nothing_in_the_service_and_gets_nothing_of_others(
     facts = {"node": "node0", "cores": 1, "shares_files": False}
     hosts = [HostFacts(host=name, **{**facts, **more}) for name, more in CLAIMS.items()]  # type: ignore[arg-type]
     liar = FalseGateway(tenants, hosts)
-    run = tenants.submit("alice", '  lied: {run: "true > made", retries: 0, outputs: {made: data:lied}}\n', "lied")
+    jobs = [f'  lied{n}: {{run: "true > made{n}", retries: 0, outputs: {{made{n}: data:lied{n}}}}}\n' for n in range(len(LIES) + 1)]
+    run = tenants.submit("alice", "".join(jobs), "lied")
     asyncio.run(liar.serve(lambda: tenants.status("alice", run)["state"] == "failed"))
-    assert liar.calls and {call.host for call in liar.calls} <= {"mine", "h1"}
-    assert "its I/O node has nothing of it" in str(tenants.status("alice", run)["problems"])
+    assert len(liar.told) > len(LIES) and {call.host for call in liar.calls} <= {"mine", "h1"}
+    ends = [event for event in tenants.told(ev.AttemptEnded) if event.run == run]
+    assert len(ends) == len(liar.told) and ev.Outcome.OK not in {event.outcome for event in ends}
+    assert {event.fault.code for event in ends if event.fault is not None} > {"not_committed", "pool_answer"}
     assert not [made for event in tenants.told(ev.AttemptEnded) for made in event.outputs if made.file == "of-bob"]
-    assert not (tenants.data / "alice" / "lied").exists()
+    assert not list((tenants.data / "alice").glob("lied*"))
     met = {(event.host, event.tenant) for event in tenants.told(ev.HostReported)}
     assert met == {("here", ""), ("alice:h1", "alice"), ("bob:h1", "bob"), ("alice:mine", "alice")}
     assert all(call.call.ticket is not None and not call.call.brief for call in liar.calls)
@@ -197,6 +207,22 @@ def test_a_false_gateway_runs_nothing_in_the_service_and_gets_nothing_of_others(
     wait_until(lambda: tenants.hosts("alice").get("alice:mine") == "away", "the false host to be away", 60)
 
 
+def end(outcome: str, **more: Any) -> Callable[[str], Any]:
+    return lambda attempt: {"ended": {"attempt_id": attempt, "outcome": outcome, **more}}
+
+
+GONE = {"error_class": "transient", "code": "replica_unknown", "message": "gone", "subject": "of-bob"}
+LIES: list[Callable[[str], Any]] = [
+    end("killed"),
+    end("lost"),
+    end("failed"),
+    end("failed", fault=GONE),
+    end("failed", exit_code=-(2**60), measures={"wall_s": -1.0}, started_at_s=1e300, fitted_bytes=2**52),
+    lambda attempt: {"waits_bytes": 2**53},
+    lambda attempt: {"unasked": {"error_class": "invalid_input", "code": "c", "message": "never", "subject": ""}},
+    lambda attempt: {"ended": attempt},
+    lambda attempt: ["nothing"],
+]
 CLAIMS: dict[str, dict[str, Any]] = {
     "bob:h1": {},
     "here:": {},

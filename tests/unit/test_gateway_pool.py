@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,12 @@ import msgspec
 import pytest
 
 from stager.adapters.attempt_tickets import AttemptTickets
-from stager.adapters.gateway_pool import GatewayPool
+from stager.adapters.gateway_pool import Budget, GatewayPool
 from stager.adapters.gateway_words import FRAME_BYTES_MAX, Answer, HostsThere, HostThere, Unanswered, frame_of
 from stager.adapters.host_words import Asked, Call, HostFacts, Step
 from stager.adapters.host_workers import HostPlaces
 from stager.adapters.tenant_workers import TenantWorkers
-from stager.model.errors import InvalidInput, Refused, Transient
+from stager.model.errors import UNKNOWN_CODE, InvalidInput, Refused, Transient
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.wire.node import ClosedAttempt, NodeReplica
@@ -139,12 +140,8 @@ def test_the_names_and_the_changes_of_a_pool_are_bounded() -> None:
     async def play(pool: GatewayPool, tls: Tls) -> None:
         tls.scripts[0].hosts(*(facts(f"h{number}") for number in range(1500)))
         await until(lambda: len(pool.reported) == 200)
-        pool.changes = 1e9
-        pool.changes_at += 1e6
-        pool._look()
-        pool.changes = 1e9
         for _ in range(10):
-            pool.changes = 200.0
+            pool.changes.left = 200.0
             pool._look()
 
     told = played(play)
@@ -156,7 +153,7 @@ def test_the_names_and_the_changes_of_a_pool_are_bounded() -> None:
     [
         (FRAME_BYTES_MAX + 1).to_bytes(4, "big"),
         b"\0\0\0\x10\x80\x04\x95cposix\nsystem\n",
-        (100_001).to_bytes(4, "big") + b"[" * 100_001,
+        (100_033).to_bytes(4, "big") + b'{"type":"answer","id":1,"answer":' + b"[" * 100_000,
         b"\0\0\0\x02{}",
         b"\0\0\0\x13" + b'{"type":"shutdown"}',
     ],
@@ -227,8 +224,8 @@ def replica(file: str) -> NodeReplica:
     )  # type: ignore[arg-type]
 
 
-def judged(tmp_path: Path, answer: Any, state: str = "committed") -> Any:
-    """What comes of it. `state`: what the node says when the attempt is closed."""
+def judged(tmp_path: Path, answer: Any, state: str = "committed", *, called_off: bool = False) -> Any:
+    """What comes of it. `state`: what the node says when the attempt is closed. `called_off`: somebody has asked for its end."""
 
     class Tickets(AttemptTickets):
         async def close(self, command: cmd.StartAttempt) -> ClosedAttempt:
@@ -239,6 +236,7 @@ def judged(tmp_path: Path, answer: Any, state: str = "committed") -> Any:
     async def main() -> Any:
         pool: Any = GatewayPool("alice", lambda event, on_durable=None: None, Tls(), lambda node: True)  # type: ignore[arg-type]
         workers = TenantWorkers(pool, HostPlaces(tmp_path / "given", tmp_path), Tickets(lambda node: None, tmp_path, 1), 1)  # type: ignore[arg-type, return-value]
+        workers.called_off |= {"a-1"} if called_off else set()
         return await workers.ending_in(START, answer)
 
     return asyncio.run(main())
@@ -260,6 +258,7 @@ DEEP: Any = []
 for _ in range(50):
     DEEP = [DEEP]
 NO_ENDS = {
+    "an end that nobody asked for": {"ended": {"attempt_id": "a-1", "outcome": "killed"}},
     "another attempt": {"ended": {"attempt_id": "b-1", "outcome": "ok"}},
     "no outcome": {"ended": {"attempt_id": "a-1", "outcome": "perfect"}},
     "nothing": {},
@@ -293,6 +292,25 @@ def test_numbers_and_words_of_a_host_are_bounded(tmp_path: Path) -> None:
         )
     refused = {"unasked": {"error_class": "invalid_input", "code": "c", "message": "never", "subject": "j"}}
     assert judged(tmp_path, refused).outcome is Outcome.FAILED and not isinstance(judged(tmp_path, refused), InvalidInput)
+
+
+def test_what_a_host_says_moves_no_other_job_and_no_replica(tmp_path: Path) -> None:
+    assert judged(tmp_path, ended("killed"), called_off=True).outcome is Outcome.KILLED
+    fault = {"error_class": "transient", "code": UNKNOWN_CODE, "message": "gone", "subject": "an input that others read, too"}
+    assert judged(tmp_path, ended("failed", fault=fault)).fault.code == "pool_answer"
+
+
+def test_ends_that_are_no_tries_are_bounded() -> None:
+    budget = Budget(per_s=1000.0, at_once=2.0)
+    assert [budget.take() for _ in range(3)] == [True, True, False]
+
+    async def main() -> None:
+        began_at = time.monotonic()
+        for _ in range(3):
+            await budget.taken()
+        assert time.monotonic() - began_at > 0.0005
+
+    asyncio.run(main())
 
 
 def test_each_attempt_has_a_ticket_whatever_a_note_says(tmp_path: Path) -> None:
