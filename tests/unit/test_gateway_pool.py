@@ -26,6 +26,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.wire.node import ClosedAttempt, NodeReplica
 from stager.worker import AttemptResult, AttemptWaiting, Outcome
+from stager.worker.attempt import NOT_BEGUN_CODE
 
 CALL = Call(attempt="a-1", step=Step.RUN, node="node0", epoch=1)
 START = cmd.StartAttempt(
@@ -224,8 +225,10 @@ def replica(file: str) -> NodeReplica:
     )  # type: ignore[arg-type]
 
 
-def judged(tmp_path: Path, answer: Any, state: str = "committed", *, called_off: bool = False) -> Any:
-    """What comes of it. `state`: what the node says when the attempt is closed. `called_off`: somebody has asked for its end."""
+def judged(tmp_path: Path, answer: Any, state: str = "committed", *, called_off: bool = False, left: float = 100.0) -> Any:
+    """What comes of it. `state`: what the node says when the attempt is closed. `called_off`: somebody has asked for its end. `left`: so
+    many ends that are no tries may be told at once.
+    """
 
     class Tickets(AttemptTickets):
         async def close(self, command: cmd.StartAttempt) -> ClosedAttempt:
@@ -236,6 +239,8 @@ def judged(tmp_path: Path, answer: Any, state: str = "committed", *, called_off:
     async def main() -> Any:
         pool: Any = GatewayPool("alice", lambda event, on_durable=None: None, Tls(), lambda node: True)  # type: ignore[arg-type]
         workers = TenantWorkers(pool, HostPlaces(tmp_path / "given", tmp_path), Tickets(lambda node: None, tmp_path, 1), 1)  # type: ignore[arg-type, return-value]
+        workers.uncounted = Budget(per_s=2.0, at_once=100.0)
+        workers.uncounted.left = left
         workers.called_off |= {"a-1"} if called_off else set()
         return await workers.ending_in(START, answer)
 
@@ -300,17 +305,13 @@ def test_what_a_host_says_moves_no_other_job_and_no_replica(tmp_path: Path) -> N
     assert judged(tmp_path, ended("failed", fault=fault)).fault.code == "pool_answer"
 
 
-def test_ends_that_are_no_tries_are_bounded() -> None:
-    budget = Budget(per_s=1000.0, at_once=2.0)
+def test_ends_that_are_no_tries_are_bounded(tmp_path: Path) -> None:
+    budget = Budget(per_s=0.001, at_once=2.0)
     assert [budget.take() for _ in range(3)] == [True, True, False]
-
-    async def main() -> None:
-        began_at = time.monotonic()
-        for _ in range(3):
-            await budget.taken()
-        assert time.monotonic() - began_at > 0.0005
-
-    asyncio.run(main())
+    not_begun = {"error_class": "transient", "code": NOT_BEGUN_CODE, "message": "not begun", "subject": "j"}
+    began_at = time.monotonic()
+    assert judged(tmp_path, ended("failed", fault=not_begun), left=0.0).fault.code == NOT_BEGUN_CODE
+    assert time.monotonic() - began_at > 0.4
 
 
 def test_each_attempt_has_a_ticket_whatever_a_note_says(tmp_path: Path) -> None:
