@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -13,6 +13,7 @@ import click
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.exits import Exit
 from stager.cli.options import (
+    Where,
     capacity_option,
     cores_option,
     json_option,
@@ -20,9 +21,9 @@ from stager.cli.options import (
     print_json,
     settings_of,
     spill_option,
-    state_dir_option,
+    where_option,
 )
-from stager.model.errors import StagerError
+from stager.model.errors import Denied, InvalidInput, Refused, StagerError
 from stager.model.files import OnExists
 from stager.model.units import format_size
 from stager.model.workflow import Job, Origin, Workflow
@@ -60,23 +61,31 @@ class Finding:
     epilog="""\b
 Example:
   stager check workflow.yml
-  stager check workflow.yml --json"""
+  stager check workflow.yml --json
+  stager check workflow.yml --server https://stager.example.org --token-file ~/.stager-token"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @output_origin_option
 @capacity_option
 @cores_option
 @spill_option
-@state_dir_option
+@where_option
 @json_option
 def command(
-    file: Path, output_origin: str | None, capacity: int | None, cores: int | None, spill: str | None, state_dir: Path | None, as_json: bool
+    file: Path, output_origin: str | None, capacity: int | None, cores: int | None, spill: str | None, where: Where, as_json: bool
 ) -> int:
     """Look for all that would stop a run of FILE and say it at once: credentials, host keys, missing inputs, destinations that cannot be
     written, have no room or are there already, programs that are not on PATH, too little capacity. Notes stop nothing: destinations that
     may be replaced or that an earlier run left, variables that are not set, jobs that want more than the machine has.
+
+    With --server the service looks: whether it can read FILE, its inputs and its destinations, and has the room. It does not look for
+    programs, which have to be on its hosts. What lies beside FILE goes along.
     """
-    settings = settings_of(state_dir, capacity, cores)
+    settings = settings_of(where.state_dir, capacity, cores)
+    if where.server:
+        if capacity is not None or cores is not None:
+            raise click.UsageError("a service has its own capacity and cores: leave out --capacity and --cores, or --server")
+        return told(check_there(where, file, spill, output_origin, settings.environ), as_json)
     access = IonodeOriginAccess(settings.environ)
     findings: list[Finding] = []
     options = reader_options(sniff(file), output_origin, Path.cwd()) if output_origin is not None else {}
@@ -92,8 +101,30 @@ def command(
         found, plan = check_plan(workflow, settings, spill)
         findings += [*check_space(workflow, plan, probes, there), *found]
         findings += [Finding("workflow", True, note, note=True) for note in workflow.notes]
+    return told(findings, as_json)
+
+
+def told(findings: list[Finding], as_json: bool) -> Exit:
     report(findings, as_json)
     return Exit.OK if all(finding.good for finding in findings) else Exit.REFUSED
+
+
+def check_there(where: Where, file: Path, spill: str | None, output_origin: str | None, environ: Mapping[str, str]) -> list[Finding]:
+    """The word of a service. Raises what keeps it from being asked."""
+    from stager import rest
+    from stager.cli.remote import planned_at
+
+    try:
+        planned, workflow = planned_at(where, file, rest.Options(spill=spill, output_origin=output_origin))
+    except (InvalidInput, Denied, Refused) as problem:
+        return [Finding("service", False, problem.message)]
+    found = [Finding("service", True, f"it reads and plans {len(planned.plan['jobs'])} jobs")]
+    if planned.fault is not None:
+        found.append(Finding("plan", False, planned.fault.message))
+    found += [Finding("workflow", True, note, note=True) for note in [*planned.notes, *planned.plan["notes"]]]
+    unset = check_variables(workflow, environ) if workflow is not None else []
+    # A service gives jobs no variables of its own, and takes no run whose variables it was not told.
+    return [*found, *(replace(finding, good=False, note=False) for finding in unset)]
 
 
 def read_or_note(file: Path, access: IonodeOriginAccess, options: dict[str, Origin], findings: list[Finding]) -> Workflow | None:

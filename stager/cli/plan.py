@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.options import (
+    Where,
     capacity_option,
     copies_option,
     cores_option,
@@ -16,16 +18,17 @@ from stager.cli.options import (
     output_origin_option,
     settings_of,
     spill_option,
-    state_dir_option,
+    where_option,
 )
 from stager.cli.tables import plan_table, simulation_report
 from stager.cli.workflow_file import cluster_topology, read_only
 from stager.estimate import estimate
+from stager.model.errors import error_from
 from stager.model.workflow import Workflow, graph_of
 from stager.planning.explain import explain_file
 from stager.planning.fitting import check_hosts
 from stager.planning.make_plan import check_capacity
-from stager.planning.plan_json import to_json
+from stager.planning.plan_json import from_json, to_json
 from stager.planning.policy import Limits
 from stager.service.destinations import already_there, refusal
 from stager.service.prepare import copies_of, plan_of, policy_of, topology_of
@@ -42,7 +45,8 @@ Example:
   stager submit workflow.yml --plan plan.json
   stager plan workflow.yml --explain mosaic.fits
   stager plan workflow.yml --topology cluster.yml --explain mosaic.fits
-  stager plan workflow.yml --simulate --capacity '500 MB'"""
+  stager plan workflow.yml --simulate --capacity '500 MB'
+  stager plan workflow.yml --server https://stager.example.org --token-file ~/.stager-token"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @output_origin_option
@@ -52,7 +56,7 @@ Example:
 @ignore_profiles_option
 @no_direct_option
 @copies_option
-@state_dir_option
+@where_option
 @click.option("--json", "as_json", is_flag=True, help="print the plan as JSON, the same bytes for the same inputs")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="write the plan's JSON there, for `submit --plan`")
 @click.option("--explain", metavar="LFN", help="why the plan fetches, keeps or drops this file")
@@ -77,7 +81,7 @@ def command(
     ignore_profiles: bool,
     no_direct: bool,
     copies: int | None,
-    state_dir: Path | None,
+    where: Where,
     as_json: bool,
     output: Path | None,
     explain: str | None,
@@ -86,12 +90,21 @@ def command(
 ) -> None:
     """Print what a run of FILE would do: order, access, bytes over the wide area, the smallest capacity it needs, and a prediction of its
     time. Nothing is started.
+
+    With --server the service plans, as it would for `stager submit --server`. What lies beside FILE goes along.
     """
+    if where.server:
+        own = (capacity, cores, output, explain, cluster, simulated or None)
+        if any(each is not None for each in own):
+            text = "a service plans for its own nodes: leave out --capacity, --cores, --output, --explain, --topology and --simulate"
+            raise click.UsageError(f"{text}, or --server")
+        plan_there(where, file, spill, output_origin, copies, ignore_profiles=ignore_profiles, no_direct=no_direct, as_json=as_json)
+        return
     if cluster is not None and (output is not None or capacity is not None or cores is not None):
         raise click.UsageError(
             "--topology says what there is, and its plan is not for `submit`: leave out --output, --capacity and --cores"
         )
-    settings = settings_of(state_dir, capacity, cores)
+    settings = settings_of(where.state_dir, capacity, cores)
     workflow = read_only(settings, file, output_origin)
     profiles, policy = load_profiles(settings), policy_of(no_direct, copies_of(settings, copies) if cluster is None else copies or 1)
     topology = cluster_topology(cluster, workflow) if cluster is not None else topology_of(settings, workflow)
@@ -104,7 +117,7 @@ def command(
     if as_json:
         click.echo(to_json(plan), nl=False)
     else:
-        plan_table(workflow, plan)
+        plan_table(finals_of(workflow), plan, workflow.notes)
     if not workflow.engine:
         tell_taken(workflow, settings)
     check_capacity(plan)
@@ -113,6 +126,35 @@ def command(
         limits = Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
         truth = plan_of(workflow, settings, profiles, spill, policy=policy, topology=topology) if ignore_profiles else plan
         simulation_report(estimate(workflow, topology, limits=limits, plan=plan, truth=truth))
+
+
+def plan_there(
+    where: Where,
+    file: Path,
+    spill: str | None,
+    output_origin: str | None,
+    copies: int | None,
+    *,
+    ignore_profiles: bool,
+    no_direct: bool,
+    as_json: bool,
+) -> None:
+    from stager import rest
+    from stager.cli.remote import planned_at
+
+    options = rest.Options(spill=spill, output_origin=output_origin, copies=copies, ignore_profiles=ignore_profiles, no_direct=no_direct)
+    planned, workflow = planned_at(where, file, options)
+    plan = from_json(json.dumps(planned.plan), "the service's plan")
+    if as_json:
+        click.echo(to_json(plan), nl=False)
+    else:
+        plan_table(finals_of(workflow) if workflow is not None else (), plan, planned.notes)
+    if planned.fault is not None:
+        raise error_from(planned.fault.fault())
+
+
+def finals_of(workflow: Workflow) -> frozenset[str]:
+    return frozenset(lfn for lfn, file in workflow.files.items() if file.is_final)
 
 
 def tell_taken(workflow: Workflow, settings: Settings) -> None:

@@ -20,6 +20,7 @@ from stager.cli.sent_directory import SentDirectories
 from stager.cli.summary import print_summary
 from stager.client import RestClient, calls
 from stager.model.errors import InvalidInput
+from stager.model.workflow import Workflow
 from stager.readers.pegasus_catalogs import names_beside
 from stager.readers.sniff import WorkflowFormat, sniff
 from stager.service.settings import Settings
@@ -64,13 +65,26 @@ def directories_of(file: Path, environ: Mapping[str, str]) -> SentDirectories | 
     return found if found.by_origin else None
 
 
+def planned_at(where: Where, file: Path, options: rest.Options) -> tuple[rest.Planned, Workflow | None]:
+    """The word of the service; and the workflow, where all of it can be read here."""
+    text, brought = text_of(file, options), directories_of(file)
+    with reach_service(where) as client:
+        if brought is not None:
+            text = text.model_copy(update={"directories": brought.sent(client, lambda said: click.echo(said, err=True))})
+        return client.send(calls.plan(text)), brought.workflow if brought is not None else None
+
+
 def submission_of(file: Path, options: rest.Options) -> rest.Submission:
+    return rest.Submission(**dict(text_of(file, options)))
+
+
+def text_of(file: Path, options: rest.Options) -> rest.WorkflowText:
     """With the catalogs beside a Pegasus workflow, as its reader looks for them."""
     found = sniff(file)
     names = [name for word in CATALOGS for name in names_beside(file, word)] if found is WorkflowFormat.PEGASUS else []
     beside = {name: (file.parent / name).read_text() for name in names if (file.parent / name).is_file()}
     name = file.name if re.fullmatch(rest.FILE_NAME, file.name) else "workflow.yml"
-    return rest.Submission(workflow=file.read_text(), file_name=name, format=found.value, files=beside, options=options)
+    return rest.WorkflowText(workflow=file.read_text(), file_name=name, format=found.value, files=beside, options=options)
 
 
 def taken(client: RestClient, submission: rest.Submission, settings: Settings) -> rest.Submitted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +12,6 @@ from stager.cli.links import link_lines
 from stager.cli.range import assumed_text, range_text
 from stager.estimate import Report
 from stager.model.units import format_duration, format_size
-from stager.model.workflow import Workflow
 from stager.planning.plan import Access, Basis, Plan
 
 JOBS_SHOWN = 40
@@ -49,8 +48,8 @@ def made_text(plan: Plan) -> str:
     return f", {plan.overhead_file_s * 1000:.3g} ms more for each output ({plan.overhead_file_basis.value})" if plan.overhead_file_s else ""
 
 
-def guessed_text(workflow: Workflow, plan: Plan) -> str:
-    count = sum(workflow.files[file.lfn].is_final and file.size_basis is Basis.DEFAULT for file in plan.files)
+def guessed_text(finals: Collection[str], plan: Plan) -> str:
+    count = sum(file.lfn in finals and file.size_basis is Basis.DEFAULT for file in plan.files)
     return f" (a guess: nobody knows the size of {count} final{'s' if count > 1 else ''})" if count else ""
 
 
@@ -61,7 +60,8 @@ def off_lines(plan: Plan) -> list[str]:
     return [f"it may take         {said}{why}"] if (said := range_text(plan)) else []
 
 
-def plan_table(workflow: Workflow, plan: Plan) -> None:
+def plan_table(finals: Collection[str], plan: Plan, notes: Sequence[str]) -> None:
+    """`notes`: of whoever read the workflow, beside those of the plan."""
     spill = f"spilling to {plan.spill_origin!r}" if plan.spill_origin else "no spill origin"
     out, each = console(), f" on each of {plan.nodes} nodes" if plan.nodes > 1 else ""
     facts = [
@@ -70,7 +70,7 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
         f"smallest capacity   {format_size(plan.smallest_node_bytes)} ({plan.smallest_node_bytes} bytes){each}",
         f"nothing given up at {format_size(plan.peak_live_bytes)} ({plan.peak_live_bytes} bytes)",
         f"over the wide area  {format_size(plan.fetch_bytes)} fetched, {format_size(plan.upload_bytes)} uploaded"
-        f"{guessed_text(workflow, plan)}, "
+        f"{guessed_text(finals, plan)}, "
         f"{format_size(plan.readback_bytes)} read back to verify{direct_text(plan)}",
         f"predicted time      {format_duration(plan.makespan_s)}, "
         f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value}){made_text(plan)}, "
@@ -107,7 +107,7 @@ def plan_table(workflow: Workflow, plan: Plan) -> None:
     print_table(columns, rows)
     if len(plan.jobs) > JOBS_SHOWN:
         out.print(f"… and {len(plan.jobs) - JOBS_SHOWN} more jobs (--json prints all)", markup=False)
-    for note in (*workflow.notes, *plan.notes):
+    for note in (*notes, *plan.notes):
         out.print(f"note: {note}", markup=False)
 
 

@@ -10,7 +10,6 @@ from stager.model.files import Destination, FileKind, OnExists
 from stager.scheduler import commands as cmd
 from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
-from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.reach import reaches
 from stager.scheduler.relay import has_room, never_by_relay, relay_for
 from stager.scheduler.state import FileEntry, State
@@ -78,7 +77,7 @@ def send_final(decision: Decision, file: FileEntry) -> bool:
         executable=file.executable,
         attempt_number=(file.upload.failures + file.upload.outages if file.upload else 0) + 1,
         replaces=file.left.token if file.left is not None else "",
-        made_at=file.made_at if may_be_superseded(state.nodes[able[0]], file, destination) else None,
+        made_at=file.made_at if may_be_superseded(state, able[0], file, destination) else None,
     )
     return True
 
@@ -96,11 +95,14 @@ def send_to_relay(decision: Decision, file: FileEntry, source: str, origin: str)
     return True
 
 
-def may_be_superseded(node: NodeEntry, file: FileEntry, destination: Destination) -> bool:
-    """Whether somebody may have written something newer where it goes: it was made, and then the node or the scheduler was away. Where
-    nothing may be replaced what is there stays anyway; of a directory one part would stay and another not.
+def may_be_superseded(state: State, node: str, file: FileEntry, destination: Destination) -> bool:
+    """Whether somebody may have written something newer where it goes: it was made, and then the node, or the one that it was relayed
+    from, or the scheduler was away. Where nothing may be replaced what is there stays anyway; of a directory one part would stay and
+    another not.
     """
-    return destination.on_exists is OnExists.REPLACE and file.kind is FileKind.FILE and 0 < file.made_at <= node.back_at
+    maker = state.nodes[state.runs[file.run].jobs[file.producer].node]
+    back_at = max(state.nodes[node].back_at, maker.back_at if maker.apart else 0.0)
+    return destination.on_exists is OnExists.REPLACE and file.kind is FileKind.FILE and 0 < file.made_at <= back_at
 
 
 def tidy_up(decision: Decision) -> None:

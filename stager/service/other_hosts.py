@@ -16,6 +16,7 @@ import msgspec
 from stager import wire
 from stager.adapters.origin_config import resolve
 from stager.model.errors import ErrorClass, Fault, Refused, StagerError, is_permanent
+from stager.model.units import format_size
 from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.runtime.node_link import NodeLink
 from stager.service.inquiry import Inquiry
@@ -47,17 +48,35 @@ class OtherHosts:
         self.inquiry, self.runs, self.links = inquiry, runs, links
 
     async def require_seen(self, request: wire.SubmitRequest) -> None:
-        """Raises Refused with the node and the path where jobs may run beside a node that does not see what the workflow names."""
+        """Raises Refused with the node and the path where jobs may run beside a node that does not see what the workflow names, and for a
+        file beside the workflow that no node here can hold.
+        """
         apart = [link for link in self.links.values() if link.source.apart and link.up]
-        named = named_directories(request.workflow) if apart else []
-        if not named:
+        if not apart:
             return
         planned = {job.node for job in request.plan.jobs}
-        beside = await self.inquiry.ask(lambda: {node.id for node in self.runs.state.nodes.values() if node.hosts})
-        asked = [asked_now(link, each) for link in apart if link.node in planned | beside for each in named]
+        nodes = await self.inquiry.ask(lambda: [(node.id, node.apart, bool(node.hosts)) for node in self.runs.state.nodes.values()])
+        beside = planned | {name for name, _, has_hosts in nodes if has_hosts}
+        apart = [link for link in apart if link.node in beside]
+        here = [link.about.capacity_bytes for link in self.links.values() if not link.source.apart and link.about is not None]
+        if apart and here:
+            require_held(request.workflow, max(here))
+        named = named_directories(request.workflow) if apart else []
+        asked = [asked_now(link, each) for link in apart for each in named]
         found = [problem for problem in await asyncio.gather(*asked) if problem is not None]
         if found:
             raise found[0]
+
+
+def require_held(workflow: Workflow, capacity_bytes: int) -> None:
+    """By a node on this host, through which it comes to the others."""
+    for file in workflow.files.values():
+        origins = [workflow.origins.get(source.location.origin) for source in file.sources]
+        beside = bool(origins) and all(origin is not None and origin.beside_workflow for origin in origins)
+        if beside and (file.size_bytes or 0) > capacity_bytes:
+            text = f"{file.lfn} has {format_size(file.size_bytes or 0)}, and the scheduler's own I/O node, through which files beside the"
+            text += f" workflow come to other hosts, has {format_size(capacity_bytes)}: give it more (--capacity)"
+            raise Refused(f"{text}, or name an origin that all nodes reach", code="no_space_node", subject=file.lfn)
 
 
 def named_directories(workflow: Workflow) -> list[Named]:

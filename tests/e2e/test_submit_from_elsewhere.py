@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +76,26 @@ def test_an_example_makes_the_same_at_a_service_and_is_sent_once(service: Servic
         assert "sends none of 3 files" in submit(service, remote).stderr
     finally:
         service.stager.run("shutdown", "--state-dir", service.place / "own")
+
+
+def test_a_service_plans_and_checks_what_it_would_be_sent(service: Service, upper: Path) -> None:
+    upper.write_text(UPPER + "    env_pass: [WORD]\n")
+    for name in ("in.txt", "bin/up.sh"):
+        with (upper.parent / name).open("a") as file:
+            file.write("# nobody has sent this yet\n")
+    alice = service.client((service.place / "alice.token").read_text())
+    before = alice.get("/runs").json()["runs"]
+    at = ("--server", service.url, "--token-file", service.place / "alice.token")
+    told = service.stager.run("plan", upper, *at)
+    assert "1 jobs, 3 files" in told.stdout and "2 of 2 files" in told.stderr
+    plan = json.loads(service.stager.run("plan", upper, "--json", *at).stdout)
+    assert [job["job"] for job in plan["jobs"]] == ["up"]
+    assert "WORD is not set here" in service.stager.run("check", upper, *at, code=3).stdout
+    assert "'nowhere' is no origin" in service.stager.run("check", upper, "--spill", "nowhere", *at, code=3).stdout
+    upper.write_text(UPPER)
+    assert "ok    service: it reads and plans 1 jobs" in service.stager.run("check", upper, *at).stdout
+    service.stager.run("plan", upper, "--simulate", *at, code=2)
+    assert alice.get("/runs").json()["runs"] == before
 
 
 def test_only_what_is_taken_goes_along_with_its_mode(service: Service, upper: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from stager.model.files import OnExists
 from stager.model.topology import Node, Topology
 from stager.planning.make_plan import make_plan
 from stager.planning.policy import Policy
@@ -28,8 +29,19 @@ FINALS = ("x", "y", "z")
 class Stage:
     """node0 is the scheduler's; node1 and node2 are on other hosts."""
 
-    def __init__(self, jobs: Jobs, where: Mapping[str, str], faults: Faults = NO_FAULTS, home_bytes: int = 10_000) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        where: Mapping[str, str],
+        faults: Faults = NO_FAULTS,
+        home_bytes: int = 10_000,
+        on_exists: OnExists = OnExists.FAIL,
+    ) -> None:
         what = replace(workflow({"in": 1000}, jobs, FINALS), origins={"lab": BESIDE})
+        finals = {lfn: file for lfn, file in what.files.items() if file.destination is not None}
+        for lfn, file in finals.items():
+            assert file.destination is not None
+            what.files[lfn] = replace(file, destination=replace(file.destination, on_exists=on_exists))
         rates = {"disk_bytes_per_s": 1e6, "network_bytes_per_s": 1000.0}
         sizes = {"node0": home_bytes, "node1": 10_000, "node2": 10_000}
         topology = Topology(tuple(Node(name, size, 4, **rates) for name, size in sizes.items()), LINKS)
@@ -86,6 +98,15 @@ def test_finals_go_home_one_after_the_other_where_there_is_room_for_one() -> Non
     stage = Stage({"a": ("", "x", 1.0), "b": ("", "y", 1.0), "c": ("", "z", 1.0)}, {"c": "node2"}, home_bytes=150)
     assert stage.play() is RunOutcome.SUCCEEDED
     assert len([command for command in stage.commands if isinstance(command, cmd.Upload)]) == 3
+
+
+def test_what_was_written_while_the_node_that_made_a_final_was_away_is_not_replaced() -> None:
+    trouble = Trouble(at=1.05, what="restart", lasts_s=10.0, at_share=0.5)
+    stage = Stage({"a": ("", "x", 1.0)}, {}, Faults(troubles=(trouble,)), on_exists=OnExists.REPLACE)
+    home = stage.world.origin_of("r", "lab")
+    stage.world.clock.at(5.0, lambda: home.put("out/x", "theirs", 7, 5.0))
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert home.files["out/x"].content == "theirs"
 
 
 def test_a_final_on_its_way_home_survives_the_restart_of_either_node() -> None:
