@@ -27,6 +27,8 @@ from stager.model.errors import Denied, InvalidInput, Refused, Transient
 CONNECT_DEADLINE_S = 20.0
 KEEPALIVE_S = 15
 HOST = re.compile(r"[A-Za-z0-9._:%-]+", re.ASCII)
+# What OpenSSH takes in no user either: a ProxyCommand has it in a line for a shell.
+NOT_IN_USER = re.compile(r"[\s'`\"$\\;&<>|(){}]|^-")
 ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 WORD_OF = {"%h": "host", "%n": "given", "%p": "port", "%r": "user", "%%": "percent"}
 
@@ -56,7 +58,7 @@ class SshTarget:
         # urlsplit has it in lower case; aliases of a configuration may be in any.
         host = re.sub(r":\d*$", "", parts.netloc.rpartition("@")[2]) if "[" not in parts.netloc else parts.hostname
         user = unquote(parts.username) if parts.username else None
-        if not HOST.fullmatch(host) or host.startswith("-") or (user or "").startswith("-"):
+        if not HOST.fullmatch(host) or host.startswith("-") or NOT_IN_USER.search(user or ""):
             raise InvalidInput(f"{url!r} names no host and user that ssh could take; {form}", subject="url")
         path = unquote(parts.path).rstrip("/")
         if not path.isprintable():

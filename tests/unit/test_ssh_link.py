@@ -38,7 +38,17 @@ def test_addresses(url: str, target: SshTarget) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["lab", "https://lab", "ssh://", "ssh://-oProxyCommand=x", "ssh://me:secret@lab:x", "ssh://lab:x", "ssh://lab/a%0Ab", "ssh://a;b"],
+    [
+        "lab",
+        "https://lab",
+        "ssh://",
+        "ssh://-oProxyCommand=x",
+        "ssh://me:secret@lab:x",
+        "ssh://lab:x",
+        "ssh://lab/a%0Ab",
+        "ssh://a;b",
+        "ssh://$(id)@lab",
+    ],
 )
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(InvalidInput) as caught:
