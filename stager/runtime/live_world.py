@@ -23,7 +23,6 @@ from stager.tasks import Tasks
 
 log = logging.getLogger(__name__)
 TO_NODES = frozenset(get_args(ToNode))
-TRANSFER_ENDS = (ev.TransferDone, ev.TransferFailed, ev.TransferCancelled)
 
 
 class Attempts(Protocol):
@@ -98,8 +97,6 @@ class LiveWorld:
         for event in events:
             if type(event) is ev.NodeReported and event.node in self.links:
                 self.links[event.node].go_up()
-            elif isinstance(event, TRANSFER_ENDS) and event.node in self.links:
-                self.links[event.node].transfer_over(event.transfer)
             elif type(event) is ev.NodeGone and event.node in self.links:
                 self.links[event.node].given_up()
         self.outstanding.gave(commands)

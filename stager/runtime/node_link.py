@@ -16,7 +16,6 @@ from typing import Protocol
 from stager.adapters.ionode import IoNode, PeerAddress
 from stager.model.errors import Fault, Refused, StagerError, Transient
 from stager.ports import Put
-from stager.runtime.allowances import Allowances
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.node_calls import Clock, NodeCalls, ToNode
 from stager.runtime.outstanding import Outstanding
@@ -73,14 +72,13 @@ class NodeLink:
         clock: Clock,
         peering: Peering,
         stores: StoreOwners,
-        allowances: Allowances,
     ) -> None:
         self.source, self.put, self.outstanding, self.fatal, self.refused = source, put, outstanding, fatal, refused
         self.node, self.client = source.node_id, source.client
         self.peering, self.stores = peering, stores
-        self.allowances = allowances.of(self.node, self.client)
-        teller = peering.teller(self.node, self.client)
-        self.calls = NodeCalls(self.node, self.client, put, outstanding, book, self.call_lost, clock, teller, self.allowances, source.apart)
+        self.calls = NodeCalls(
+            self.node, self.client, put, outstanding, book, self.call_lost, clock, peering.teller(self.node, self.client), source.apart
+        )
         self.up = self.excluded = False
         self.about: NodeAbout | None = None
         self.problem: Fault | None = None
@@ -140,7 +138,6 @@ class NodeLink:
         self.tried.set()
         if self.up:
             self.up = False
-            self.allowances.lost()
             self.put(ev.NodeLost(at=0.0, node=self.node))
 
     def _exclude(self, problem: StagerError) -> None:
@@ -193,7 +190,6 @@ class NodeLink:
     async def _report(self, about: NodeAbout) -> None:
         """The node's whole state as one event, after all events that lie before it."""
         self.up = False
-        self.allowances.lost()
         await self.calls.quiet()
         state = await self.client.state()
         if self.seen_seq >= state.next_seq:
@@ -251,11 +247,6 @@ class NodeLink:
             return
         self.up = True
         self.tried.set()
-        self.allowances.met(self.client.incarnation)
-        goes_on = [command for command in self.outstanding.transfers.values() if command.node == self.node]
-        at_origins = [command for command in goes_on if not isinstance(command, cmd.CopyReplica)]
-        if at_origins:
-            self.tasks.start(f"the transfers that node {self.node} goes on with", self.calls.take_up(at_origins))
         unanswered: list[cmd.CancelTransfer | cmd.EraseSpill] = [*self.outstanding.cancels.values(), *self.outstanding.erases.values()]
         for command in unanswered:
             if command.node == self.node:
@@ -267,9 +258,6 @@ class NodeLink:
         if self.up and self.stream is not None:
             self.forgotten = self.client.incarnation
             self.stream.cancel()
-
-    def transfer_over(self, transfer: str) -> None:
-        self.allowances.over(transfer)
 
     def job_begins(self, run: str, job: str) -> None:
         if self.up:
