@@ -67,7 +67,8 @@ def directories_of(file: Path, environ: Mapping[str, str]) -> SentDirectories | 
 
 def planned_at(where: Where, file: Path, options: rest.Options) -> tuple[rest.Planned, Workflow | None]:
     """The word of the service; and the workflow, where all of it can be read here."""
-    text, brought = text_of(file, options), directories_of(file)
+    # Nothing comes back, so nothing is compared.
+    text, brought = text_of(file, options), directories_of(file, {})
     with reach_service(where) as client:
         if brought is not None:
             text = text.model_copy(update={"directories": brought.sent(client, lambda said: click.echo(said, err=True))})
