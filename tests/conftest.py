@@ -76,9 +76,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         room = item.path.relative_to(here).with_suffix("").parts[0] if item.path.is_relative_to(here) else ""
         return ORDER.index(room) if room in ORDER else len(ORDER)
 
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+
     def longest_first(item: pytest.Item) -> tuple[int, int, bool]:
+        """Tests of a module stay together: a worker would make what they share twice."""
         name = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
-        return LONGEST.index(name) if name in LONGEST else len(LONGEST), -rank(item), item.get_closest_marker("slow") is None
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST), -rank(item), item.path not in slow
 
     items.sort(key=longest_first if config.getoption("longest_first", False) else rank)
 

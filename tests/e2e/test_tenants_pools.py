@@ -23,7 +23,10 @@ WHO = '  who: {run: "id -u > made; cat in >> made; echo printed", inputs: {in: d
 def tenants(session_dir: Path) -> Iterator[Tenants]:
     made = Tenants(session_dir / "tenants")
     try:
-        yield made.start()
+        made.start()
+        for name in USERS:
+            (made.data / name / "in").write_text(f"of {name}\n")
+        yield made
     finally:
         made.end()
 
@@ -31,7 +34,6 @@ def tenants(session_dir: Path) -> Iterator[Tenants]:
 def test_programs_run_as_the_tenants_user_on_hosts_of_its_pool_alone(tenants: Tenants) -> None:
     runs = {}
     for name in USERS:
-        (tenants.data / name / "in").write_text(f"of {name}\n")
         runs[name] = tenants.submit(name, WHO)
     for name, run in runs.items():
         assert tenants.outcome(name, run) == "succeeded", tenants.logs()

@@ -21,12 +21,12 @@ from stager.model.errors import Denied, Transient
 from stager.scheduler import commands as cmd
 from stager.service.state_dir import StateDir
 from tests.e2e.nodes_rig import batches_of, given_in
-from tests.e2e.test_cluster_in_ten_minutes import PooledCluster, workflow_of
+from tests.e2e.test_cluster_in_ten_minutes import PooledCluster
 from tests.testbed.network import Network
 from tests.testbed.processes import all_pids
-from tests.testbed.s3 import S3
 from tests.testbed.sshd import Sshd, make_key, running_agent
 from tests.testbed.waiting import wait_until
+from tests.testbed.workflows import copied_workflow
 
 pytest.importorskip("paramiko")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -122,7 +122,7 @@ def files_with_a_secret(*places: Path) -> list[Path]:
     return [path for path in paths if SECRET.search(path.read_bytes())]
 
 
-def test_a_host_is_brought_up_by_ssh_and_runs_jobs(bed: Bed, net: Network) -> None:
+def test_a_host_is_brought_up_by_ssh_and_runs_jobs(bed: Bed, net: Network, tmp_path: Path) -> None:
     cluster, store = bed.cluster, bed.a.host.outside(DIR)
     fingerprint = Authority(StateDir(cluster.stager.state_dir).authority).fingerprint()
     with seen_in_command_lines(fingerprint) as shown:
@@ -156,12 +156,7 @@ def test_a_host_is_brought_up_by_ssh_and_runs_jobs(bed: Bed, net: Network) -> No
     assert program.read_bytes() == whole
     wait_until(lambda: cluster.is_up("a") and cluster.nodes()["a"].pid == mended["joined"]["pid"], "the node to be there again", 30)
 
-    s3 = S3(cluster.place, where=cluster.host)
-    s3.start()
-    try:
-        run_quickstart(bed, s3)
-    finally:
-        s3.stop()
+    run_quickstart(bed, tmp_path)
     take_down_and_up_again(bed)
 
 
@@ -199,16 +194,9 @@ def take_down_and_up_again(bed: Bed) -> None:
     assert current.readlink() == name
 
 
-def run_quickstart(bed: Bed, s3: S3) -> None:
-    from tests.e2e.test_cluster_in_ten_minutes import QUICKSTART
-
+def run_quickstart(bed: Bed, place: Path) -> None:
     cluster = bed.cluster
-    with cluster.host.inside():
-        s3.make_bucket("lab")
-        for text in (QUICKSTART / "texts").iterdir():
-            s3.client().put_object(Bucket="lab", Key=f"texts/{text.name}", Body=text.read_bytes())
-    cluster.stager.env = {**cluster.stager.env, **s3.credentials(), "PATH": "/usr/bin:/bin"}
-    cluster.stager.run("submit", workflow_of(cluster, s3))
+    cluster.stager.run("submit", copied_workflow("quickstart", place))
     started = given_in(batches_of(StateDir(cluster.stager.state_dir)), cmd.StartAttempt)
     assert {(command.host, command.node) for command in started} == {("a", "a")}
 

@@ -31,6 +31,7 @@ DATES = {
     "stager/adapters/host_join.py": "a certificate ends on a date, and is renewed before it",
     "stager/cli/cluster.py": "an invite ends on a date",
     "stager/service/joining.py": "an invite ends on a date",
+    "stager/service/up_by_ssh.py": "an invite ends on a date",
     "stager/cli/jobs.py": "whether a date is today's",
     "stager/cli/token.py": "a token ends on a date",
     "stager/service/rest/auth.py": "a token ends on a date",
