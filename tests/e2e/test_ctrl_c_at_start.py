@@ -25,6 +25,7 @@ from tests.testbed.waiting import wait_until
 
 CONSOLE_SCRIPT = str(Path(sys.executable).parent / "stager")
 FIRST = "stager.cli.start"
+TRIES = 5
 IMPORTED = re.compile(r"import time: +\d+ \| +\d+ \| +(\S+)$")
 
 
@@ -77,10 +78,19 @@ def pressed(stager: Stager, words: list[str], when: str, more: int = 0, after_s:
     return process.returncode, said, came
 
 
+def pressed_in_time(stager: Stager, words: list[str], when: str, more: int = 0) -> tuple[int, str, bool]:
+    """As `pressed`. On a busy machine a short command may be over before it is told: that says nothing, and it is done again."""
+    for _ in range(TRIES):
+        code, said, came = pressed(stager, words, when, more)
+        if code != Exit.OK:
+            break
+    return code, said, came
+
+
 @pytest.mark.parametrize("words", [[CONSOLE_SCRIPT], [sys.executable, "-m", "stager.cli"]], ids=["script", "module"])
 @pytest.mark.parametrize("more", [0, 1, 5, 20, 40])
 def test_while_the_program_is_imported(stager: Stager, words: list[str], more: int) -> None:
-    code, said, came = pressed(stager, [*words, "--version"], FIRST, more)
+    code, said, came = pressed_in_time(stager, [*words, "--version"], FIRST, more)
     # Behind a ^C on a terminal, the command itself begins a new line.
     assert came and (code, said.strip()) == (Exit.INTERRUPTED, "interrupted")
 
@@ -90,7 +100,7 @@ def test_while_a_command_is_imported(stager: Stager, name: str) -> None:
     """What a command is made of stands in `stager.cli.options` or, of those that need none, in click's own module."""
     others = {"completion": "click.shell_completion", "shutdown": "click.shell_completion"}
     when = others.get(name, "stager.cli.options")
-    code, said, came = pressed(stager, [CONSOLE_SCRIPT, name, "--help"], when)
+    code, said, came = pressed_in_time(stager, [CONSOLE_SCRIPT, name, "--help"], when)
     assert came and (code, said.split()) == (Exit.INTERRUPTED, ["interrupted"])
 
 
