@@ -67,10 +67,9 @@ def mosaic() -> str:
     lines, before = ["stager: 1", "name: mosaic", "jobs:"], ""
     for name, count, sleep_s in STEPS:
         inputs = f'    inputs: ["{before}/*"]\n' if before else ""
-        lines.append(
-            f"  {name}:\n    foreach: {{n: 1..{count}}}\n    compute_s: {sleep_s}\n{inputs}"
-            f'    run: [sh, -c, "sleep {sleep_s} && mkdir -p {name} && echo {{n}} > {name}/{{n}}"]\n    outputs: ["{name}/{{n}}"]'
-        )
+        run = f"sleep {sleep_s} && mkdir -p {name} && echo {{n}} > {name}/{{n}}"
+        lines.append(f'  {name}:\n    foreach: {{n: 1..{count}}}\n{inputs}    run: [sh, -c, "{run}"]')
+        lines.append(f'    outputs: {{"{name}/{{n}}": {{size: 100}}}}')
         before = name
     return "\n".join(lines) + "\n"
 
