@@ -29,6 +29,7 @@ from tests.e2e.apart_rig import Apart
 from tests.e2e.hosts_rig import Hosts
 from tests.testbed.network import Network, why_not
 from tests.testbed.pool import Pool
+from tests.testbed.processes import is_alive
 from tests.testbed.stager import Stager
 from tests.testbed.usage import cpu_of, machine
 
@@ -119,6 +120,7 @@ def apart(place: Path) -> Iterator[Apart]:
     with Network() as net:
         made = Apart(net, place, {})
         made.stager.home.mkdir(exist_ok=True)
+        made.stager.idle_exit_s = DEADLINE_S
         try:
             made.start()
             yield made
@@ -256,6 +258,8 @@ def idle(places: Iterator[Path], _: int) -> bool:
         before = {name: sum(cpu_of(pid).own_s for pid in pids) for name, pids in groups.items()}
         time.sleep(IDLE_S)
         used = {name: (sum(cpu_of(pid).own_s for pid in pids) - before[name]) / IDLE_S for name, pids in groups.items()}
+        ended = [name for name, pids in groups.items() if not all(pid and is_alive(pid) for pid in pids)]
+        assert not ended, f"a process ended while it was measured: {ended}"
     for name, share in used.items():
         print(f"{name:40} {share:6.2%} of a core")
     ours = used["scheduler"] + used["three I/O nodes"]
