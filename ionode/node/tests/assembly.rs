@@ -213,6 +213,11 @@ fn what_was_assembled_is_gone_on_with_by_a_fetch_after_a_cancel() {
     is_whole(&nodes[0], "t2", &bytes);
 }
 
+/// Where `word` begins in `bytes`.
+fn places<'a>(bytes: &'a [u8], word: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    bytes.windows(word.len()).enumerate().filter_map(move |(at, found)| (found == word).then_some(at))
+}
+
 #[test]
 fn a_node_that_is_killed_while_it_assembles_goes_on_where_it_was() {
     let root = tempfile::tempdir().unwrap();
@@ -223,9 +228,10 @@ fn a_node_that_is_killed_while_it_assembles_goes_on_where_it_was() {
     }
     assemble(&nodes[0], "t1", bytes.len());
     let log = nodes[0].root.join("store/segments/0000000001.seg");
-    // Of the assembly, not of the part.
-    let checkpoint = |text: &str| text.match_indices("prefix_blake3").any(|(at, _)| !text[at.saturating_sub(400)..at].contains("#stripe="));
-    until("a checkpoint", || checkpoint(&String::from_utf8_lossy(&std::fs::read(&log).unwrap())).then_some(()));
+    // Of the assembly, not of the part. The log holds bytes, not text, and is searched as bytes.
+    let checkpoint =
+        |log: &[u8]| places(log, b"prefix_blake3").any(|at| places(&log[at.saturating_sub(400)..at], b"#stripe=").next().is_none());
+    until("a checkpoint", || checkpoint(&std::fs::read(&log).unwrap()).then_some(()));
     nodes.remove(0).kill();
     let node = member(root.path(), "a", 1 << 30);
     node.put_file_origin(&root.path().join("lab"));
