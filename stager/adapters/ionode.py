@@ -22,7 +22,7 @@ from stager.wire import node as said
 API_VERSION = 1
 CALL_TIMEOUT_S = 30.0
 LISTING_TIMEOUT_S = 600.0
-POLL_GRACE_S = 10.0
+POLL_GRACE_S = 9.0
 # What needs no quoting, as `quote` has it.
 PLAIN = re.compile(r"[A-Za-z0-9_.~-]*", re.ASCII)
 LOST_CODES = frozenset({"connection_lost", "stale_incarnation", "draining"})

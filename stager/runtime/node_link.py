@@ -29,7 +29,7 @@ from stager.wire.node import EventPage, NodeAbout
 
 log = logging.getLogger(__name__)
 FORGOTTEN_CODE = "node_forgotten"
-# A node that is silent is found away within 15 s (adapters/ionode.py::POLL_GRACE_S).
+# A node that is silent is found away within 15 s: 14 with adapters/ionode.py::POLL_GRACE_S, and one to say so.
 POLL_WAIT_S = 5.0
 ACK_DELAY_S = 0.05
 RETRY_S, RETRY_S_MAX = 0.05, 2.0
