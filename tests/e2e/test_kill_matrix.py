@@ -1,7 +1,7 @@
 """kill -9 of each process in each phase: the run ends right all the same, and nothing that was finished runs again.
 
 The origin is a real ssh server behind a line that is slow when a phase is to last; a run whose phase was not hit fails.
-Six cells are of each day, make kill-matrix has them all, STAGER_KILL_ROUNDS times.
+Eight cells are of each day, make kill-matrix has them all, STAGER_KILL_ROUNDS times.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ VICTIMS = ("command", "scheduler", "node", "job")
 PHASES = ("fetching", "running", "uploading")
 EACH_DAY = {
     ("command", "fetching"),
+    ("command", "uploading"),
     ("scheduler", "running"),
     ("scheduler", "uploading"),
     ("node", "fetching"),
+    ("node", "running"),
     ("node", "uploading"),
     ("job", "running"),
 }

@@ -1,7 +1,7 @@
 """kill -9 of each process of a scheduler with two I/O nodes in each phase: every byte is right, and nothing that was finished runs again.
 
 The origin is a real ssh server. It and the second node are behind lines that are slow when a phase is to last. A run whose phase was not
-hit fails. Five cells are of each day, make kill-matrix has them all, STAGER_KILL_ROUNDS times.
+hit fails. Seven cells are of each day, make kill-matrix has them all, STAGER_KILL_ROUNDS times.
 """
 
 from __future__ import annotations
@@ -38,7 +38,15 @@ from tests.testbed.waiting import wait_until
 
 VICTIMS = ("node0", "node1", "scheduler")
 PHASES = ("fetching", "copying", "running", "committing", "uploading")
-EACH_DAY = {("node0", "uploading"), ("node1", "copying"), ("node1", "fetching"), ("scheduler", "committing"), ("scheduler", "running")}
+EACH_DAY = {
+    ("node0", "fetching"),
+    ("node0", "uploading"),
+    ("node1", "copying"),
+    ("node1", "fetching"),
+    ("node1", "running"),
+    ("scheduler", "committing"),
+    ("scheduler", "running"),
+}
 CELLS = cells(VICTIMS, PHASES, EACH_DAY)
 COUNT = 3
 
