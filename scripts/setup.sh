@@ -127,13 +127,35 @@ make_venv() {
     "$python" -m venv "$venv"
 }
 
+# pip_into PYTHON WHAT…: by uv, which takes a tenth of pip's time, where pip may ask the usual index.
+# Settings of pip that name another one are pip's own (docs/decisions/2026-11-26-uv-in-set-up.md).
+pip_into() {
+    local python="$1"
+    shift
+    if quick_pip; then
+        env ${PIP_FIND_LINKS:+UV_FIND_LINKS="$PIP_FIND_LINKS"} ${PIP_CERT:+SSL_CERT_FILE="$PIP_CERT"} \
+            "$cache/uv/bin/uv" pip install -q --python "$python" "$@" && return 0
+        say "uv could not install it; pip tries"
+    fi
+    "$venv/bin/python" -m pip --python "$python" install -q --disable-pip-version-check "$@"
+}
+
+quick_pip() {
+    local wanted="uv>=0.9,<1"
+    [ -z "${PIP_NO_INDEX:-}${PIP_CONSTRAINT:-}" ] || return 1
+    ! "$venv/bin/python" -m pip config list 2>/dev/null | grep -qE "index-url|no-index|constraint|proxy|trusted-host" || return 1
+    [ -x "$cache/uv/bin/uv" ] && [ "$(cat "$cache/uv/.installed" 2>/dev/null)" = "$wanted" ] && return 0
+    "$venv/bin/python" -m pip install -q --disable-pip-version-check --no-compile --upgrade --target "$cache/uv" "$wanted" 2>/dev/null || return 1
+    echo "$wanted" >"$cache/uv/.installed"
+}
+
 # install_package EXTRAS: who has all of them has those of a user, too.
 install_package() {
     local stamp="$venv/.stager-installed" wanted
     wanted="$(cat pyproject.toml hatch_build.py <(echo "$PWD") <("$venv/bin/python" --version) | sha256sum)"
     [ -f "$stamp" ] && { [ "$(cat "$stamp")" = "$wanted $1" ] || [ "$(cat "$stamp")" = "$wanted $all_extras" ]; } && return 0
     say "installing stager[$1] into $venv"
-    STAGER_BINARY_LATER=1 "$venv/bin/python" -m pip install -q --disable-pip-version-check -e ".[$1]"
+    STAGER_BINARY_LATER=1 pip_into "$venv/bin/python" -e ".[$1]"
     echo "$wanted $1" >"$stamp"
 }
 
@@ -191,14 +213,15 @@ need_s3_server() {
     [ -x "$cache/bin/versitygw" ] && return 0
     if command -v go >/dev/null 2>&1; then
         say "building the S3 server of the tests (versitygw)"
-        GOBIN="$cache/bin" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0 && return 0
+        # Nobody debugs it.
+        GOBIN="$cache/bin" go install -gcflags=all=-dwarf=false -ldflags="-s -w" github.com/versity/versitygw/cmd/versitygw@v1.8.0 && return 0
         say "versitygw could not be built"
     fi
     say "without versitygw (built where there is Go 1.21 or newer) moto is the S3 server of the tests; those of cargo that need S3 are left out"
     [ -x "$cache/moto/bin/moto_server" ] && return 0
     say "installing moto"
-    "$venv/bin/python" -m venv "$cache/moto"
-    "$cache/moto/bin/python" -m pip install -q --disable-pip-version-check 'moto[s3,server]>=5.1'
+    "$venv/bin/python" -m venv --without-pip "$cache/moto"
+    pip_into "$cache/moto/bin/python" 'moto[s3,server]>=5.1'
 }
 
 # Clients that the tests of the S3 endpoint call. Apart from our own environment: they pin another
@@ -207,9 +230,9 @@ need_s3_clients() {
     local place="$cache/s3clients" wanted="awscli>=1.44 s3fs>=2026.1 pandas>=3 pyarrow>=22 s3cmd>=2.4"
     [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && return 0
     say "installing the S3 clients of the tests (aws, s3cmd, s3fs, pandas, pyarrow: 550 MB)"
-    "$venv/bin/python" -m venv "$place"
+    "$venv/bin/python" -m venv --without-pip "$place"
     # shellcheck disable=SC2086
-    if "$place/bin/python" -m pip install -q --disable-pip-version-check --no-compile $wanted; then
+    if pip_into "$place/bin/python" $wanted; then
         echo "$wanted" >"$place/.installed"
     else
         say "they could not be installed; the tests that need them say so when they skip"
@@ -222,9 +245,9 @@ need_pegasus_transfer() {
     local place="$cache/pegasus" wanted="pegasus-wms.worker==5.1.3 pegasus-wms.api==5.1.3 pegasus-wms.common==5.1.3 six PyYAML" name
     [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && return 0
     say "installing pegasus-transfer and Pegasus.api for the tests"
-    "$venv/bin/python" -m venv "$place"
+    "$venv/bin/python" -m venv --without-pip "$place"
     # shellcheck disable=SC2086
-    if ! "$place/bin/python" -m pip install -q --disable-pip-version-check --no-deps $wanted; then
+    if ! pip_into "$place/bin/python" --no-deps $wanted; then
         say "it could not be installed; the tests that need it say so when they skip"
         return 0
     fi
@@ -268,7 +291,7 @@ need_made_workflows() {
 run_recipes() (
     work="$(mktemp -d)"
     trap 'rm -rf "$work"' EXIT
-    "$(find_python)" -m venv "$work/venv" && "$work/venv/bin/python" -m pip install -q --disable-pip-version-check --no-compile "$1" || exit 1
+    "$(find_python)" -m venv --without-pip "$work/venv" && pip_into "$work/venv/bin/python" "$1" || exit 1
     "$work/venv/bin/python" "scripts/$2" "$work/made" || exit 1
     # What other clones read just now is replaced file by file, never missing.
     mkdir -p "$3"
@@ -289,7 +312,7 @@ print(*project["dependencies"], *project["optional-dependencies"]["fsspec"])')"
     say "installing Apache Airflow for the tests (200 MB)"
     "$venv/bin/python" -m venv --clear "$place"
     # shellcheck disable=SC2086
-    if "$place/bin/python" -m pip install -q --disable-pip-version-check $wanted && make_airflow_database "$place"; then
+    if pip_into "$place/bin/python" $wanted && make_airflow_database "$place"; then
         echo "$wanted" >"$place/.installed"
     else
         say "it could not be installed; the tests that need it say so when they skip"

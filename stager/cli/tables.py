@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -10,9 +11,12 @@ from rich.text import Text
 
 from stager.cli.links import link_lines
 from stager.cli.range import assumed_text, range_text
-from stager.estimate import Report
 from stager.model.units import format_duration, format_size
 from stager.planning.plan import Access, Basis, Plan
+
+if TYPE_CHECKING:
+    # It imports the simulator, which no table needs.
+    from stager.estimate import Report
 
 JOBS_SHOWN = 40
 PIPE_WIDTH = 160

@@ -134,16 +134,17 @@ def test_while_a_run_that_is_there_is_followed(stager: Stager, short_dir: Path) 
         f"stager: 1\nname: w\njobs:\n  a: {{run: 'until test -e {gate}; do sleep 0.05; done; echo x > x', outputs: [x]}}\n"
         "  b: {run: cp x y, inputs: [x], outputs: {y: 'here:out/y'}}\n"
     )
+    states = lambda: [run["state"] for run in stager.json("runs")]  # noqa: E731
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     words = [CONSOLE_SCRIPT, "submit", str(short_dir / "w.yml")]
     with subprocess.Popen(words, env=stager.environment(), preexec_fn=hear_ctrl_c, text=True, **streams) as process:
         try:
-            wait_until(
-                lambda: stager.state_dir.is_dir() and [run["state"] for run in stager.json("runs")] == ["active"], "the run to be there"
-            )
+            wait_until(lambda: stager.state_dir.is_dir() and states() == ["active"], "the run to be there")
             process.send_signal(signal.SIGINT)
             assert process.stdout is not None
             said = "".join(itertools.takewhile(lambda line: "draining" not in line, process.stdout))
+            # It says so before the scheduler has heard it.
+            wait_until(lambda: states() != ["active"], "the run to be drained")
         finally:
             gate.touch()
         said += process.communicate(timeout=60)[0]

@@ -219,4 +219,4 @@ def test_no_key_and_no_token_is_in_a_file_of_another(net: Network, start: Start,
 def test_no_process_gathers_randomness_beside_the_kernels() -> None:
     """It took 45 ms of each process that spoke TLS. The library's symbols say how it was built."""
     symbols = ionode_binary().read_bytes()
-    assert b"opt_out_cpu_jitter_initialize" in symbols and b"tree_jitter_entropy_source_methods_init" not in symbols
+    assert b"opt_out_cpu_jitter_initialize" in symbols and b"jent_entropy" not in symbols

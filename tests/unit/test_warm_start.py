@@ -103,6 +103,8 @@ def test_a_socket_that_nobody_listens_on_is_none(tmp_path: Path) -> None:
     [
         ("stager.cli.submit", ["pydantic", "stager.readers", "stager.best_plan"]),
         ("stager.service.command_line", ["yaml", "stager.readers"]),
+        ("stager.cli.runs", ["yaml", "stager.readers", "stager.sim", "stager.scheduler", "stager.best_plan"]),
+        ("stager.cli.status", ["yaml", "stager.readers", "stager.sim", "stager.scheduler", "stager.best_plan"]),
     ],
 )
 def test_what_a_start_waits_for_leaves_the_rest_until_it_is_needed(module: str, heavy: list[str]) -> None:
