@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from stager.cli.options import RunName, json_option, print_json, state_dir_option
+from stager.cli.options import RunName, json_option, print_json, settings_of, state_dir_option
 from stager.cli.reach import find_run, reach_here
 from stager.model.units import format_size
+from stager.service.state_dir import StateDir, results_of
 from stager.wire import GcRequest
 
 
@@ -18,15 +19,17 @@ Example:
   stager gc --dry-run
   stager gc --cache
   stager gc --runs
+  stager gc --results
   stager gc montage-3f2a"""
 )
 @click.argument("runs", nargs=-1, type=RunName())
 @click.option("--cache", is_flag=True, help="also drop cached inputs and finals that no unfinished run needs")
 @click.option("--runs", "records", is_flag=True, help="also forget all runs that are over for good: their ledgers, reports and timelines")
+@click.option("--results", is_flag=True, help="also forget what jobs made, so that the next submits make it again")
 @click.option("--dry-run", is_flag=True, help="say what would go, remove nothing")
 @state_dir_option
 @json_option
-def command(runs: tuple[str, ...], cache: bool, records: bool, dry_run: bool, state_dir: Path | None, as_json: bool) -> None:
+def command(runs: tuple[str, ...], cache: bool, records: bool, results: bool, dry_run: bool, state_dir: Path | None, as_json: bool) -> None:
     """Give space back: what jobs of runs that are over for good have printed, and kept sandboxes of failed jobs (`stager shell`). Ledgers
     and reports of runs stay, unless --runs is said or RUNS are named: those go wholly. Never touches an origin, nor a byte that is not
     durable.
@@ -34,11 +37,28 @@ def command(runs: tuple[str, ...], cache: bool, records: bool, dry_run: bool, st
     with reach_here(state_dir) as client:
         names = [find_run(client, run).name for run in runs]
         report = client.gc(GcRequest(runs=names, cache=cache, dry_run=dry_run, records=records))
+    forgotten = forget_results(settings_of(state_dir).state_dir, dry_run=dry_run) if results else 0
     if as_json:
-        print_json(report.model_dump(mode="json"))
+        print_json({**report.model_dump(mode="json"), "results": forgotten})
         return
     parts = [f"the logs of jobs of {report.logs} runs"]
     parts += [f"{report.sandboxes} sandboxes of failed jobs"] if report.sandboxes else []
     parts += [f"{report.replicas} replicas"] if cache else []
     parts += [f"{len(report.runs)} runs with their ledgers and reports"] if records or runs else []
+    parts += [f"{forgotten} results of jobs"] if results else []
     click.echo(f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}: {format_size(report.freed_bytes)}")
+
+
+def forget_results(state_dir: Path, *, dry_run: bool) -> int:
+    """How many, of everybody."""
+    # Few ask for it.
+    from stager.adapters.results_store import ResultsStore
+
+    path = results_of(StateDir(state_dir))
+    if not path.exists():
+        return 0
+    store = ResultsStore(path)
+    try:
+        return store.count() if dry_run else store.forget(None)
+    finally:
+        store.close()

@@ -51,7 +51,7 @@ def row_of(job: wire.JobView, now: float) -> tuple[str, ...]:
         took(job),
         format_size(job.memory_peak_bytes) if job.memory_peak_bytes is not None else "",
         "" if job.exit_code is None else str(job.exit_code),
-        job.fault.message if job.fault is not None else "",
+        job.fault.message if job.fault is not None else f"reused from {job.reused_from}" if job.reused_from else "",
     )
 
 

@@ -9,13 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import click
+
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.mended import digest_of_file
 from stager.cli.running import run_to_end
 from stager.cli.workflow_file import credentials_of, read_only
 from stager.client.warm_start import WarmStart
+from stager.model.workflow import Workflow
+from stager.planning.plan import ReusedJob
 from stager.readers.sniff import sniff
 from stager.service.prepare import (
+    Ready,
     SubmitOptions,
     make_destinations,
     new_directories,
@@ -45,7 +50,8 @@ def submit_here(
     digest = digest_of_file(file)
     workflow = replace(read_only(settings, file, output_origin, access), source_path=str(file.absolute()), source_digest=digest)
     require_native(workflow)
-    plan = ready_to_run(workflow, settings, access, asked)
+    ready = ready_to_run(workflow, settings, access, asked)
+    plan, reused = ready.plan, told_reuse(workflow, ready)
     if plan_file is not None:
         from stager.cli.approved_plan import as_approved
         from stager.service.profiles import load_profiles
@@ -54,4 +60,15 @@ def submit_here(
     make_destinations(new_directories(workflow))
     credentials = credentials_of(settings, workflow)
     shown = {"detach": detach, "quiet": quiet, "as_json": as_json}
-    return run_to_end(settings, workflow, plan, credentials, warm=warm, priority=priority, **shown)
+    return run_to_end(settings, workflow, plan, credentials, warm=warm, priority=priority, reused=reused, **shown)
+
+
+def told_reuse(workflow: Workflow, ready: Ready) -> tuple[ReusedJob, ...]:
+    """What need not run, and says so before anything starts."""
+    if ready.found is None:
+        return ()
+    from stager.service.reusing import reuse_lines, reused_jobs
+
+    for line in reuse_lines(workflow, ready.found, ready.plan):
+        click.echo(line, err=True)
+    return reused_jobs(workflow, ready.found.reuse)

@@ -133,6 +133,14 @@ priority_option = click.option(
     default=0,
     help="among your own runs: jobs of a run with a higher one begin first, from -100 to 100; default: 0",
 )
+reuse_option = click.option(
+    "--reuse/--no-reuse",
+    default=None,
+    help="do not make again what an earlier run made of the same and is still where it is wanted; default: STAGER_REUSE, or no",
+)
+rerun_option = click.option(
+    "--rerun", metavar="JOB", multiple=True, help="reuse, but run this job again: its id, its type, or all; may be given several times"
+)
 spill_option = click.option("--spill", metavar="ORIGIN", help="name of an origin where intermediates may go when space is short")
 output_origin_option = click.option(
     "--output-origin", metavar="URL", help="where the outputs of a Pegasus workflow go, as in file:///data/out or s3://bucket/prefix"

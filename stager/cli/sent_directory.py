@@ -213,7 +213,7 @@ class SentDirectories:
             return True
         if place.exists() and not self.replaces(entry.lfn):
             beside.unlink()
-            say(f"{place} is there with other content and was kept: remove or rename it, and call `stager results {run}` again")
+            say(f"{place} is there with other content and was kept: remove or rename it, and call `stager bring-home {run}` again")
             return False
         beside.replace(place)
         say(f"{entry.lfn} is at {place}")

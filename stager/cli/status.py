@@ -29,7 +29,8 @@ def command(run: str | None, where: Where, as_json: bool) -> None:
         return
     click.echo(f"run {status.info.run} ({status.info.workflow})")
     click.echo(one_line(status))
-    click.echo("jobs: " + ", ".join(f"{count} {state}" for state, count in status.jobs.items() if count))
+    reused = f" ({status.info.jobs_reused} of them reused)" if status.info.jobs_reused else ""
+    click.echo("jobs: " + ", ".join(f"{count} {state}" for state, count in status.jobs.items() if count) + reused)
     ledger = status.ledger
     click.echo(
         f"produced bytes: {amount(ledger.at_risk)} at risk, {amount(ledger.safe)} safe on the node, "

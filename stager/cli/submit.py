@@ -17,6 +17,8 @@ from stager.cli.options import (
     no_direct_option,
     output_origin_option,
     priority_option,
+    rerun_option,
+    reuse_option,
     settings_of,
     spill_option,
     where_option,
@@ -33,6 +35,8 @@ Example:
   stager submit pegasus/workflow.yml --output-origin sftp://me@lab/results
   stager submit workflow.yml --copies 2
   stager submit workflow.yml --plan plan.json --detach
+  stager submit workflow.yml --reuse
+  stager submit workflow.yml --rerun project --rerun 'count[3]'
   stager submit workflow.yml --server https://stager.example.org --token-file ~/.stager-token
   stager submit workflow.yml --detach --json | jq -r .run"""
 )
@@ -53,6 +57,8 @@ Example:
 @no_direct_option
 @copies_option
 @priority_option
+@reuse_option
+@rerun_option
 @where_option
 @json_option
 def command(
@@ -68,6 +74,8 @@ def command(
     no_direct: bool,
     copies: int | None,
     priority: int,
+    reuse: bool | None,
+    rerun: tuple[str, ...],
     where: Where,
     as_json: bool,
 ) -> int:
@@ -79,7 +87,11 @@ def command(
     With --server it goes on there: the service reads FILE by its own rules and plans with its own measurements.
     """
     settings = settings_of(where.state_dir, capacity, cores)
+    if rerun and reuse is False:
+        raise click.UsageError("--rerun says what is not to be reused of what else is: leave out --no-reuse")
     if where.server:
+        if reuse or rerun:
+            raise click.UsageError("a service does not reuse results yet: leave out --reuse and --rerun, or --server")
         if plan_file is not None or capacity is not None or cores is not None:
             raise click.UsageError("a service plans for itself: leave out --plan, --capacity and --cores, or --server")
         from stager import rest
@@ -98,7 +110,9 @@ def command(
         from stager.cli.local_submit import submit_here
         from stager.service.prepare import SubmitOptions
 
-        asked = SubmitOptions(spill, ignore_profiles, no_direct, copies)
+        if plan_file is not None and (reuse or rerun):
+            raise click.UsageError("--plan runs the plan of all jobs: leave out --reuse and --rerun, or --plan")
+        asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, False if plan_file is not None else reuse, rerun)
         shown = {"detach": detach, "quiet": quiet, "as_json": as_json}
         return submit_here(settings, file, output_origin, plan_file, asked, warm, priority=priority, **shown)
 

@@ -46,7 +46,7 @@ def tell_figures(summary: wire.RunSummary) -> None:
     click.echo(f"run {summary.run}: {summary.outcome} after {took}")
     not_run = summary.jobs_total - summary.jobs_done - summary.jobs_failed
     failed = f"{summary.jobs_failed} failed" + (f", {not_run} not run" if not_run else "")
-    click.echo(f"  jobs     {summary.jobs_done} of {summary.jobs_total} done, {failed}, {summary.attempts} attempts")
+    click.echo(f"  jobs     {summary.jobs_done} of {summary.jobs_total} done, {reused(summary)}{failed}, {summary.attempts} attempts")
     if summary.fetched_bytes or summary.staged_bytes:
         staged = format_size(summary.staged_bytes)
         click.echo(f"  fetched  {format_size(summary.fetched_bytes)} for {staged} staged to jobs{ratio(summary)}")
@@ -65,6 +65,10 @@ def tell_figures(summary: wire.RunSummary) -> None:
         click.echo(f"  missing  {lfn}", err=True)
     if len(summary.finals_missing) > MISSING_SHOWN:
         click.echo(f"  missing  and {len(summary.finals_missing) - MISSING_SHOWN} more (stager ledger {summary.run})", err=True)
+
+
+def reused(summary: wire.RunSummary) -> str:
+    return f"{summary.jobs_reused} of them reused, " if summary.jobs_reused else ""
 
 
 def interrupted(summary: wire.RunSummary) -> str:

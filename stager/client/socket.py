@@ -26,7 +26,7 @@ from stager.client.warm_start import WarmStart, scheduler_command
 from stager.model.errors import STATE_DIR_GONE_CODE, Refused, StagerError, Transient, error_from
 from stager.model.units import format_size
 from stager.model.workflow import Workflow
-from stager.planning.plan import Plan
+from stager.planning.plan import Plan, ReusedJob
 
 SOCKET_NAME, LOCK_NAME = "scheduler.sock", "lock"
 LOG_NAME = "scheduler.log"
@@ -131,9 +131,18 @@ class Client:
     def health(self) -> wire.Health:
         return self.get(wire.Health, "/v1/health")
 
-    def submit(self, workflow: Workflow, plan: Plan, credentials: wire.Credentials, *, submit_id: str = "", priority: int = 0) -> str:
-        """The new run's id. The same `submit_id` again answers with the same run."""
-        request = wire.SubmitRequest(workflow, plan, credentials, submit_id or uuid.uuid4().hex, priority=priority)
+    def submit(
+        self,
+        workflow: Workflow,
+        plan: Plan,
+        credentials: wire.Credentials,
+        *,
+        submit_id: str = "",
+        priority: int = 0,
+        reused: tuple[ReusedJob, ...] = (),
+    ) -> str:
+        """The new run's id. The same `submit_id` again answers with the same run. `reused`: jobs that need not run."""
+        request = wire.SubmitRequest(workflow, plan, credentials, submit_id or uuid.uuid4().hex, priority=priority, reused=reused)
         return wire.SubmitResponse.model_validate_json(self.post("/v1/runs", wire.encode(request))).run
 
     def run(self, run: str) -> RunClient:

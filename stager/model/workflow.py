@@ -114,7 +114,7 @@ class JobOutput:
 class Job:
     """Either `argv` or `shell`, a text for `interpreter` (a program and its options; empty in runs of before it could be said: plain sh).
     Paths are relative to the sandbox. `env_pass` names variables taken from the submitter's environment. `kept_by`: what its measures are
-    kept by, where its type is its workflow's own.
+    kept by, where its type is its workflow's own. `reuse`: what an earlier run made of the same may stand for it.
     """
 
     id: str
@@ -139,6 +139,7 @@ class Job:
     # Not shown, since plans that were written before them keep their digest (planning/digest.py).
     interpreter: tuple[str, ...] = field(default=(), repr=False)
     kept_by: str = field(default="", repr=False)
+    reuse: bool = field(default=True, repr=False)
 
     @property
     def profile(self) -> str:

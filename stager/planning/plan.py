@@ -164,6 +164,29 @@ class LinkPlan:
     reads_back: bool = False
 
 
+class ReusedOutput(Record):
+    """`token`, `verified` and `synced` of a final: how it lies at its destination. All three are empty of what is not there."""
+
+    lfn: str
+    size_bytes: int
+    blake3: str
+    executable: bool = False
+    token: str = ""
+    verified: str = ""
+    synced: str = ""
+
+
+class ReusedJob(Record):
+    """It need not run: `run` made of the same what it would make, as is remembered by `key`. An optional output that was not made is not in
+    `outputs`.
+    """
+
+    job: str
+    run: str
+    key: str
+    outputs: tuple[ReusedOutput, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`smallest_capacity_bytes`: below it a run cannot finish, given the spill origin or its absence; `peak_live_bytes`: at and above it

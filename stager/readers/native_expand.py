@@ -24,7 +24,7 @@ LINKS_MAX = 5_000_000
 ID_LENGTH_MAX = 160
 ALONE = re.compile(
     r"(?:name|engine|origins|io_hints|on_failure|on_exists|spill|defaults|finals)\b"
-    r"|jobs\.[^.]+\.(?:run|shell|inputs|after|env|env_pass|cores|memory|retries|timeout|type|stdin|idempotent|deterministic)\b"
+    r"|jobs\.[^.]+\.(?:run|shell|inputs|after|env|env_pass|cores|memory|retries|timeout|type|stdin|idempotent|deterministic|reuse)\b"
 )
 
 
@@ -237,6 +237,7 @@ class Expansion:
             stderr=stderr,
             idempotent=settings.idempotent,
             deterministic=settings.deterministic,
+            reuse=settings.reuse,
         )
 
     def waits(self, entry: JobEntry, each: tuple[Template, Place, str], row: Mapping[str, str]) -> tuple[str, ...]:

@@ -55,8 +55,16 @@ def read_settings(fields: Fields, names: Names, base: JobSettings) -> JobSetting
         env_pass=read_env_pass(fields, base.env_pass),
         idempotent=fields.boolean("idempotent", base.idempotent),
         deterministic=fields.boolean("deterministic", base.deterministic),
+        reuse=read_reuse(fields, base.reuse),
         on_exists=fields.choice("on_exists", OnExists, OnExists.FAIL) if fields.get("on_exists") else base.on_exists,
     )
+
+
+def read_reuse(fields: Fields, base: bool) -> bool:
+    """Who says `deterministic: false` says that what was made before is not what would be made now."""
+    if fields.get("deterministic") is not None:
+        base = base and fields.boolean("deterministic", base)
+    return fields.boolean("reuse", base)
 
 
 def read_defaults(form: Form, node: Node | None, names: Names, engine: str = "") -> JobSettings:

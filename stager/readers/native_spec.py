@@ -34,7 +34,7 @@ ORIGIN_KEYS = {
 }
 FILE_KEYS = ("from", "as", "size", "sha256", "executable", "literal")
 SOURCE_KEYS = ("at", "site", "priority")
-SHARED_KEYS = ("shell", "cores", "memory", "retries", "timeout", "env", "env_pass", "idempotent", "deterministic", "on_exists")
+SHARED_KEYS = ("shell", "cores", "memory", "retries", "timeout", "env", "env_pass", "idempotent", "deterministic", "reuse", "on_exists")
 JOB_KEYS = ("foreach", "run", "inputs", "outputs", "after", "type", "stdin", "stdout", "stderr", *SHARED_KEYS)
 # Of a workflow whose jobs an engine runs: what there is to say of a job that we do not start.
 ENGINES_SHARED_KEYS = ("cores", "memory", "on_exists")
@@ -145,6 +145,7 @@ class JobSettings:
     env_pass: tuple[str, ...] = ()
     idempotent: bool = True
     deterministic: bool = False
+    reuse: bool = True
     on_exists: OnExists | None = None
 
 

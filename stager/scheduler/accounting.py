@@ -274,6 +274,14 @@ def move_job(state: State, job: JobEntry, new: JobState) -> None:
         run.head = job.order
 
 
+def begin_done(run: RunEntry, job: JobEntry, reused_from: str) -> None:
+    """It never waits nor runs: an earlier run made what it would make."""
+    job.state, job.reused_from = JobState.DONE, reused_from
+    run.unended -= 1
+    while run.head < len(run.by_order) and run.jobs[run.by_order[run.head]].state in ENDED:
+        run.head += 1
+
+
 def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
     """Where a job goes that is not done: waiting for parents, for its engine to call it, for a time, or ready."""
     run = state.runs[job.run]

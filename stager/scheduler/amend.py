@@ -33,7 +33,7 @@ def amend(state: State, run: RunEntry, workflow: Workflow, plan: Plan) -> None:
     for job in run.jobs.values():
         job.attempts = run.attempts_before.get(job.id, 0)
         if job.id in jobs_before and jobs_before[job.id].state is JobState.DONE:
-            job.state = JobState.DONE
+            job.state, job.reused_from = JobState.DONE, jobs_before[job.id].reused_from
     run.file_ids, run.inputs, run.footprints_bytes, run.stays_from, run.shared = {}, {}, [], {}, {}
     for lfn in workflow.files:
         size_bytes = run.planned[lfn].size_bytes if lfn in run.planned else 0

@@ -342,6 +342,7 @@ def remake_file(state: State, command: cmd.RemakeFile) -> None:
     run = state.runs[command.run]
     job = run.jobs[command.job]
     move_job(state, job, JobState.WAITING)
+    job.reused_from = ""
     job.waits_for = count_parents(state, run, job.id)
     for file in inputs_of(state, run, job.id):
         reopen_uses(state, file)

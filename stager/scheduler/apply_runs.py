@@ -9,7 +9,7 @@ from stager.scheduler import events as ev
 from stager.scheduler.accounting import count_parents, due_upload, make_ready_or_wait, move_job, move_run, recount_live, settle
 from stager.scheduler.amend import amend
 from stager.scheduler.amendment import conflicts_of
-from stager.scheduler.entering import direct_access, enter_file, enter_uses, planned_files, serial_order
+from stager.scheduler.entering import direct_access, enter_file, enter_reused, enter_uses, planned_files, serial_order
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import profile_if_tight
 from stager.scheduler.shares import begin_sharing
@@ -28,7 +28,7 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
         event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, planned, direct_access(plan), unended=len(jobs)
     )
     run.ids, run.is_engines = event.ids, workflow.engine != ""
-    run.tenant, run.priority = event.tenant, event.priority
+    run.tenant, run.priority, run.passed = event.tenant, event.priority, event.passed
     begin_sharing(state, run)
     run.largest_bytes = max((planned[lfn].size_bytes for lfn in graph.producer), default=0)
     run.largest_footprint_bytes = max((entry.footprint_bytes for entry in plan.jobs), default=0)
@@ -40,9 +40,12 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
     profile_if_tight(state, plan.capacity_bytes)
     for lfn in workflow.files:
         run.file_ids[lfn] = enter_file(state, run, lfn, planned[lfn].size_bytes if lfn in planned else 0)
+    enter_reused(state, run, event.reused)
     enter_uses(state, run)
     for job in jobs.values():
-        job.waits_for = len(graph.parents[job.id]) if not workflow.engine else 0
+        if job.state is JobState.DONE:
+            continue
+        job.waits_for = count_parents(state, run, job.id)
         if not job.waits_for:
             make_ready_or_wait(state, job, event.at)
     state.finish_checks[run.id] = None
@@ -62,6 +65,8 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
             amend(state, run, event.workflow, event.plan)
         queue_last(state, run)
         run.interrupted_s += max(0.0, state.now - run.finished_at)
+    # Of a variable with another value nobody knows any more which job began with which.
+    run.passed = {name: digest for name, digest in event.passed.items() if run.passed.get(name) == digest}
     move_run(state, run, RunState.ACTIVE)
     run.outcome, run.fault, run.interrupted_by = None, None, ""
     if run.engine_outcome is ev.EngineOutcome.FAILED or (run.engine_outcome is not None and any(lost_finals(state, run))):

@@ -5,16 +5,17 @@ May know: the state, accounting. One rule: the same definition gives the same en
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heapify
 
 from stager.model.files import File, FileKind
 from stager.model.ids import external_file_id, produced_file_id
 from stager.model.workflow import Workflow
-from stager.planning.plan import Access, FilePlan, Plan
+from stager.planning.plan import Access, FilePlan, Plan, ReusedJob
 from stager.scheduler import events as ev
-from stager.scheduler.accounting import inputs_of, settle, take_over
+from stager.scheduler.accounting import begin_done, inputs_of, settle, take_over
 from stager.scheduler.peers import next_use_on
-from stager.scheduler.state import FileEntry, RunEntry, State
+from stager.scheduler.state import FileEntry, HeldAt, RunEntry, State
 
 
 def serial_order(plan: Plan) -> list[str]:
@@ -57,6 +58,18 @@ def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
     if entry.run not in state.active:
         take_over(state, entry, run)
     return file_id
+
+
+def enter_reused(state: State, run: RunEntry, reused: Sequence[ReusedJob]) -> None:
+    """Jobs that are done from the start: what they made is known by content, and finals lie at their destinations."""
+    for each in reused:
+        begin_done(run, run.jobs[each.job], each.run)
+        for made in each.outputs:
+            file = state.files[run.file_ids[made.lfn]]
+            file.size_bytes, file.blake3, file.executable = made.size_bytes, made.blake3, made.executable
+            if file.destination is not None and made.token:
+                where = file.destination.location
+                file.durable = HeldAt(where.origin, where.path, made.token, made.verified, made.synced)
 
 
 def enter_uses(state: State, run: RunEntry) -> None:

@@ -276,6 +276,7 @@ def broken_in_run(state: State, run: RunEntry) -> list[str]:
         needed = sum(file.size_bytes for file in run.inputs[job_id]) + run.jobs[job_id].reserve_bytes
         if footprint != needed:
             found.append(f"job {job_id}: its footprint is {footprint}, should be {needed}")
+    found += [f"job {job.id} is reused and {job.state}" for job in run.jobs.values() if job.reused_from and job.state is not JobState.DONE]
     for job in run.jobs.values():
         waits = count_parents(state, run, job.id)
         if job.state in (JobState.WAITING, JobState.READY, JobState.BACKOFF) and job.waits_for != waits:

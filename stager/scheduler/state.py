@@ -127,7 +127,7 @@ class JobEntry(StateEntry):
     """`outages`: attempts in a row that met an origin away which they were to read directly, since `away_since`.
 
     Of an engine's job: its newest `call`, since `called_at`; `call_open`: that is not over. `fault`: why it is over, of one that is not
-    done. `pins_only`: it wants no directory with its inputs.
+    done. `pins_only`: it wants no directory with its inputs. `reused_from`: the run that made what it would make, where that stands for it.
     """
 
     id: str
@@ -151,6 +151,7 @@ class JobEntry(StateEntry):
     called_at: float = 0.0
     calls_before: tuple[str, ...] = ()
     pins_only: bool = False
+    reused_from: str = ""  # only while DONE
 
 
 class AttemptEntry(StateEntry):
@@ -232,6 +233,8 @@ class RunEntry:
 
     Of an engine's run (`is_engines`): how it ended (`engine_outcome`), and when it was heard of last. `attempts_before`: of a run whose
     definition changed, how often its jobs had been tried by then, also those that it does not have any more.
+
+    `passed`: as in `RunSubmitted`, of variables that had the same value whenever the run was resumed.
     """
 
     id: str
@@ -285,6 +288,7 @@ class RunEntry:
     is_engines: bool = False
     tenant: str = ""
     priority: int = 0
+    passed: dict[str, str] = field(default_factory=dict)
 
     @property
     def lane(self) -> tuple[str, int]:

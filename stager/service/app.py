@@ -28,12 +28,13 @@ from stager.service.live_nodes import gone_from_here, gone_with_pool, has_stores
 from stager.service.machine_side import MachineSide, machine_side
 from stager.service.measuring import Measuring
 from stager.service.node_side import NodeSide, node_side
+from stager.service.recording import Recording
 from stager.service.replaying import Replayed
 from stager.service.run_service import RunService
 from stager.service.services import Services, composed
 from stager.service.settings import Settings
 from stager.service.shares import ShareBook
-from stager.service.state_dir import StateDir
+from stager.service.state_dir import StateDir, results_of
 from stager.service.stores import Stores
 from stager.service.summaries import Summaries
 from stager.service.tenancy import Tenancy
@@ -47,10 +48,17 @@ class Scheduler:
     """One state directory's scheduler, until `close`; the caller holds the lock. Composition roots alone see it."""
 
     def __init__(
-        self, state_dir: StateDir, machine: MachineSide, node: NodeSide, services: Services, tasks: Tasks, driving: Driving
+        self,
+        state_dir: StateDir,
+        machine: MachineSide,
+        node: NodeSide,
+        services: Services,
+        tasks: Tasks,
+        driving: Driving,
+        recording: Recording,
     ) -> None:
         self.state_dir, self.machine, self.node, self.services, self.tasks = state_dir, machine, node, services, tasks
-        self.driving = driving
+        self.driving, self.recording = driving, recording
 
     def start(self, name: str, steps: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Beside all else; what it fails by ends the scheduler."""
@@ -78,6 +86,7 @@ class Scheduler:
             await process.stop()
         else:
             process.client.close()
+        self.recording.close()
         self.machine.stores.close(gone=for_good)
         log.info("the scheduler of %s has ended (pid %d)", self.state_dir.root, os.getpid())
 
@@ -100,17 +109,21 @@ def opened(
     tenancy = Tenancy(settings.tenants_file or state_dir.tenants, settings.state_dir, settings.environ, read_tenants)
     machine = machine_side(stores, past, clock, lifetime, tenancy)
     shares = ShareBook(tenancy, machine.inbox.put, past.machine.state)
-    run_service = RunService(machine.runs, stores.records, machine.book, machine.inbox.put, tenancy.of_runs, tenancy.tenant, shares.tell)
+    recording = Recording(results_of(state_dir), past.machine.state)
+    parts = (machine.runs, stores.records, machine.book, machine.inbox.put, tenancy.of_runs, tenancy.tenant, shares.tell)
+    run_service = RunService(*parts, passed=recording.passed)
     summaries = Summaries(machine.runs, stores.records, past.counters)
     summaries.settle()
     node = node_side(settings, state_dir, machine, tasks, [*remote_nodes(settings, state_dir, past.epoch), *beside])
     put, state = machine.inbox.put, past.machine.state
     knows_tenants = is_service or any(state.tenants)
     hosts = (HostWatch(machine.runs, state_dir.hosts).saw,) if settings.pool or knows_tenants else ()
-    heard = (Measuring(stores.profiles, past.machine).saw, run_service.saw, summaries.saw, *hosts)
+    heard = (Measuring(stores.profiles, past.machine).saw, recording.saw, run_service.saw, summaries.saw, *hosts)
     driving = Driving(past.past, node.world, stores.journal, heard, lifetime, machine.pulse)
     patience = Patience(settings.gone_after_s, clock(), node.view.is_silent, node.hears_hosts)
-    services = composed(machine, node, state_dir, run_service, driving.keep_at_end, tasks, patience, is_service=is_service)
+    services = composed(
+        machine, node, state_dir, run_service, driving.keep_at_end, tasks, patience, recording.faults, is_service=is_service
+    )
     put(ev.SchedulerStarted(at=0.0, cause="start", epoch=past.epoch, version=__version__))
     put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=machine_limits(settings)))
     has_hosts = settings.pool != "" or has_stores(settings) or state.on_hosts
@@ -135,7 +148,7 @@ def opened(
         tasks.start("the giving up of what is silent", give_up(patience, machine.inquiry, state, clock, put), node.world.fatal)
     node.continuation.begin()
     driving.start()
-    return Scheduler(state_dir, machine, node, services, tasks, driving)
+    return Scheduler(state_dir, machine, node, services, tasks, driving, recording)
 
 
 def remote_nodes(settings: Settings, state_dir: StateDir, epoch: int) -> list[NodeRemote]:

@@ -18,6 +18,8 @@ from stager.ports import OriginAccess, OriginEntry
 from stager.readers.resolve import ask_origin
 
 NAMED_MAX = 200
+# By origin and path of a destination.
+Answers = Mapping[tuple[str, str], OriginEntry | Fault]
 DESTINATION_EXISTS = "destination_exists"
 
 
@@ -39,18 +41,33 @@ class There:
         return self.rule is OnExists.FAIL and not self.own
 
 
-def already_there(workflow: Workflow, access: OriginAccess, records: Path, tenant: str | None = None) -> list[There]:
-    """In the order of the workflow. One question for each origin; one that cannot be asked now is left to the run's retries. `tenant`:
-    whose earlier runs count; None: the owner's and everybody's.
-    """
+def rules_of(workflow: Workflow) -> dict[str, dict[str, OnExists]]:
+    """By origin and path of each final that is a file."""
     rules: dict[str, dict[str, OnExists]] = {}
     for file in workflow.files.values():
         if file.destination is not None and file.kind is FileKind.FILE:
             rules.setdefault(file.destination.location.origin, {})[file.destination.location.path] = file.destination.on_exists
+    return rules
+
+
+def at_destinations(workflow: Workflow, access: OriginAccess) -> Answers:
+    """One question for each origin. One that cannot be asked now is left out."""
+    found: dict[tuple[str, str], OriginEntry | Fault] = {}
+    for origin, paths in rules_of(workflow).items():
+        found.update(((origin, path), answer) for path, answer in answered(workflow, origin, paths, access).items())
+    return found
+
+
+def already_there(
+    workflow: Workflow, access: OriginAccess, records: Path, tenant: str | None = None, answers: Answers | None = None
+) -> list[There]:
+    """In the order of the workflow. What cannot be asked now is left to the run's retries. `tenant`: whose earlier runs count; None: the
+    owner's and everybody's. `answers`: where it was asked already.
+    """
+    answers = at_destinations(workflow, access) if answers is None else answers
     found: list[tuple[str, str, OnExists, str]] = []
-    for origin, paths in rules.items():
-        answers = answered(workflow, origin, paths, access)
-        there = ((path, rule, answers.get(path)) for path, rule in paths.items())
+    for origin, paths in rules_of(workflow).items():
+        there = ((path, rule, answers.get((origin, path))) for path, rule in paths.items())
         found += [(origin, path, rule, entry.token) for path, rule, entry in there if isinstance(entry, OriginEntry)]
     asked = {Written(path, token) for _, path, rule, token in found if rule is OnExists.FAIL}
     own = written_before(records, asked, tenant) if asked else frozenset()
@@ -64,9 +81,11 @@ def answered(workflow: Workflow, origin: str, paths: Collection[str], access: Or
         return {}
 
 
-def require_free(workflow: Workflow, access: OriginAccess, records: Path, tenant: str | None = None) -> None:
+def require_free(
+    workflow: Workflow, access: OriginAccess, records: Path, tenant: str | None = None, answers: Answers | None = None
+) -> None:
     """Raises Refused that names each destination that no final of this run may be written over."""
-    taken = [each.name for each in already_there(workflow, access, records, tenant) if each.stops]
+    taken = [each.name for each in already_there(workflow, access, records, tenant, answers) if each.stops]
     # A run of it that has not ended may be writing them. The scheduler refuses two at a time, and names that run.
     if taken and not is_under_way(records, workflow.name, tenant):
         raise Refused(refusal(taken), code=DESTINATION_EXISTS, subject=taken[0])

@@ -8,9 +8,10 @@ raised before anything is.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from stager.best_plan import best_plan
@@ -25,11 +26,14 @@ from stager.planning.policy import Policy
 from stager.ports import OriginAccess
 from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat
-from stager.service.destinations import require_free
+from stager.service.destinations import Answers, at_destinations, require_free
 from stager.service.live_nodes import has_stores, limits_of, topology_here, with_joined
 from stager.service.profiles import load_links, load_overhead, load_profiles
 from stager.service.settings import Settings
-from stager.service.state_dir import StateDir
+from stager.service.state_dir import StateDir, results_of
+
+if TYPE_CHECKING:
+    from stager.service.reusing import Remembered
 
 DIRECTORIES_PROBED = 8
 # Where disks are mounted by hand.
@@ -39,27 +43,81 @@ MOUNTS_BELOW = (Path("/mnt"), Path("/media"), Path("/run/media"))
 @dataclass(frozen=True, slots=True)
 class SubmitOptions:
     """The options of a submit. `spill`: the origin where intermediates may go when space is short. `copies`: on how many nodes what jobs
-    make is to be; None: as the settings say.
+    make is to be; None: as the settings say. `reuse`: what earlier runs made is not made again, but for the jobs that `rerun` names; None:
+    as the settings say.
     """
 
     spill: str | None = None
     ignore_profiles: bool = False
     no_direct: bool = False
     copies: int | None = None
+    reuse: bool | None = None
+    rerun: tuple[str, ...] = ()
 
 
-def ready_to_run(workflow: Workflow, settings: Settings, access: OriginAccess, options: SubmitOptions, tenant: str | None = None) -> Plan:
-    """The plan of a run that may begin. Raises what would stop it. A tenant's directories are never made for it, and what an engine's
-    run has no space for is one call, not the run.
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A run that may begin. `found`: what need not run of it; None: all of it runs."""
+
+    plan: Plan
+    found: Remembered | None = None
+
+
+def ready_to_run(
+    workflow: Workflow,
+    settings: Settings,
+    access: OriginAccess,
+    options: SubmitOptions,
+    tenant: str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Ready:
+    """Raises what would stop it. A tenant's directories are never made for it, and what an engine's run has no space for is one call, not
+    the run. `env`: of the submitter, where that is not the settings'.
     """
     require_destinations(workflow, access, new_directories(workflow) if tenant is None else ())
+    answers = at_destinations(workflow, access) if not workflow.engine else {}
+    found = found_before(workflow, settings, options, answers, tenant, env)
     if not workflow.engine:
-        require_free(workflow, access, StateDir(settings.state_dir).runs, tenant)
-    plan = plan_as_asked(workflow, settings, load_profiles(settings), options)
+        require_free(workflow, access, StateDir(settings.state_dir).runs, tenant, answers)
+    plan = plan_with(workflow, settings, load_profiles(settings), options, found)
     require_spill_reached(workflow, plan, settings)
     if not workflow.engine:
         check_capacity(plan)
-    return plan
+    return Ready(plan, found)
+
+
+def asks_for_reuse(settings: Settings, options: SubmitOptions) -> bool:
+    return options.reuse if options.reuse is not None else settings.reuse or bool(options.rerun)
+
+
+def found_before(
+    workflow: Workflow,
+    settings: Settings,
+    options: SubmitOptions,
+    answers: Answers,
+    tenant: str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Remembered | None:
+    """None: nobody asked for it."""
+    if not asks_for_reuse(settings, options) or workflow.engine:
+        return None
+    # Most submits do not ask, and begin sooner without this.
+    from stager.service.reusing import remembered
+
+    path, environ = results_of(StateDir(settings.state_dir)), settings.environ if env is None else env
+    return remembered(workflow, path, tenant or "", environ, answers, options.rerun, is_here=tenant is None)
+
+
+def plan_with(workflow: Workflow, settings: Settings, profiles: Profiles, options: SubmitOptions, found: Remembered | None) -> Plan:
+    """The plan of what runs, widened to all jobs. What reused jobs made is read through a node that verifies it."""
+    if found is None or not found.reuse.reused:
+        return plan_as_asked(workflow, settings, profiles, options)
+    from stager.planning.residual import residual, widened
+
+    part = residual(workflow, found.reuse)
+    made_before = any(part.files[lfn].is_external and not workflow.files[lfn].is_external for lfn in part.files)
+    plan = plan_as_asked(part, settings, profiles, replace(options, no_direct=options.no_direct or made_before))
+    return widened(plan, workflow, found.reuse, topology_of(settings, workflow).nodes[0].id)
 
 
 def require_spill_reached(workflow: Workflow, plan: Plan, settings: Settings) -> None:

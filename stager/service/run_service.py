@@ -7,8 +7,10 @@ cannot both be right.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from stager import wire
 from stager.adapters.run_records import RunRecord, RunRecords
@@ -17,7 +19,7 @@ from stager.model.places import overlaps
 from stager.model.tenants import Tenant
 from stager.model.units import format_size
 from stager.model.workflow import CycleFound, Workflow, final_places, graph_of
-from stager.planning.plan import Plan
+from stager.planning.plan import Plan, ReusedJob
 from stager.ports import Put
 from stager.runtime.credentials import CredentialBook
 from stager.scheduler import events as ev
@@ -59,11 +61,12 @@ class RunService:
         tenants: dict[str, str] | None = None,
         tenant_named: Callable[[str], Tenant] = Tenant,
         tell_shares: Callable[[], object] = lambda: None,
+        passed: Callable[[Mapping[str, str], Iterable[str]], dict[str, str]] = lambda env, names: {},
     ) -> None:
         """`tenants`: whose run is whose, for those who resolve origins on other threads; added to here. `tenant_named` raises where there
-        is none. `tell_shares`: has the Machine hear of the tenants of now.
+        is none. `tell_shares`: has the Machine hear of the tenants of now. `passed`: of variables of a submitter digests of their values.
         """
-        self.tell_shares = tell_shares
+        self.tell_shares, self.passed = tell_shares, passed
         self.runs, self.records, self.book, self.put, self.tenant_named = runs, records, book, put, tenant_named
         self.tenants = {} if tenants is None else tenants
         # Taken, but the Machine has not seen it yet.
@@ -108,11 +111,23 @@ class RunService:
         self.accepted[run] = workflow
         self.put(
             ev.RunSubmitted(
-                at=0.0, cause="submit", run=run, workflow=workflow, plan=plan, ids=ev.IDS, tenant=sender.tenant, priority=request.priority
+                at=0.0,
+                cause="submit",
+                run=run,
+                workflow=workflow,
+                plan=plan,
+                ids=ev.IDS,
+                tenant=sender.tenant,
+                priority=request.priority,
+                reused=request.reused,
+                passed=self._passed(workflow, request.credentials),
             ),
             on_durable,
         )
         return run
+
+    def _passed(self, workflow: Workflow, credentials: wire.Credentials) -> dict[str, str]:
+        return self.passed(credentials.env, {name for job in workflow.jobs.values() for name in job.env_pass})
 
     def earlier(self, submit_id: str, sender: Sender) -> RunRecord | None:
         """The run that the same sender submitted under this id before. Raises Refused if that was another request."""
@@ -219,7 +234,8 @@ class RunService:
 
     def _mended(self, entry: RunEntry, request: wire.ResumeRequest) -> ev.RunResumed:
         """With the definition that the request brings, where that is another one. Raises Refused if what is done would not stand."""
-        plain = ev.RunResumed(at=0.0, cause="resume", run=entry.id)
+        passed = self._passed(request.workflow or entry.workflow, request.credentials)
+        plain = ev.RunResumed(at=0.0, cause="resume", run=entry.id, passed=passed)
         if request.workflow is None or request.plan is None or entry.state is not RunState.FINISHED or entry.is_engines:
             return plain
         workflow = with_known_shells(entry.workflow, request.workflow)
@@ -234,7 +250,7 @@ class RunService:
         if not notes:
             return plain
         self._check_space(workflow, request.plan, f"give it more with `stager resume {entry.id} --capacity SIZE`, or name a spill origin")
-        return ev.RunResumed(at=0.0, cause="resume", run=entry.id, workflow=workflow, plan=request.plan, notes=tuple(notes))
+        return replace(plain, workflow=workflow, plan=request.plan, notes=tuple(notes))
 
     def end(self, run: str, event: type, on_durable: Callable[[], None], by: str = ev.BY_REQUEST) -> None:
         """Drain, stop or cancel. Of a run that has ended only a cancel of a resumable one means anything."""
@@ -270,6 +286,28 @@ def check_whole(workflow: Workflow, plan: Plan) -> None:
             raise InvalidInput(f"file {lfn!r} must have either a source or a job that makes it", subject=lfn)
     if {job.job for job in plan.jobs} != set(workflow.jobs) or {file.lfn for file in plan.files} != set(workflow.files):
         raise InvalidInput("the plan is not a plan of this workflow; plan again", subject=workflow.name)
+
+
+def check_reused(workflow: Workflow, reused: Sequence[ReusedJob]) -> None:
+    """What a job that runs reads can be had, and what is final lies at its destination. Raises InvalidInput."""
+    graph, at_hand, done = graph_of(workflow), set[str](), {each.job for each in reused}
+    if not done:
+        return
+    if len(done) < len(reused) or not done <= workflow.jobs.keys() or workflow.engine:
+        raise InvalidInput("the jobs to be reused are not jobs of this workflow; plan again", subject=workflow.name)
+    for each in reused:
+        made = {output.lfn: output for output in each.outputs}
+        declared = {output.lfn: output for output in workflow.jobs[each.job].outputs}
+        whole = made.keys() <= declared.keys() and all(lfn in made or output.optional for lfn, output in declared.items())
+        home = all(output.token or not workflow.files[lfn].is_final for lfn, output in made.items() if whole)
+        if not whole or not home or not all(output.blake3 for output in made.values()):
+            text = f"what is to be reused of job {each.job!r} is not what it makes, or not where that is wanted"
+            raise InvalidInput(f"{text}; plan again", subject=each.job)
+        at_hand |= {lfn for lfn, output in made.items() if output.token}
+    for job_id in workflow.jobs.keys() - done:
+        for entry in workflow.jobs[job_id].inputs:
+            if graph.producer.get(entry.lfn) in done and entry.lfn not in at_hand:
+                raise InvalidInput(f"job {job_id!r} reads {entry.lfn!r}, which is nowhere; plan again", subject=entry.lfn)
 
 
 def slug_of(name: str) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from stager.model.errors import Fault
 from stager.runtime.peering import Peering
 from stager.service.commands import Commits, RunCommands
 from stager.service.engine_calls import CallStates, StagedCalls
@@ -76,16 +77,18 @@ def composed(
     keep_at_end: Callable[[], None],
     tasks: Tasks,
     patience: Patience,
+    unrecorded: Mapping[str, Fault],
     *,
     is_service: bool,
 ) -> Services:
+    """`unrecorded`: by run, why what its jobs made could not be recorded."""
     rates = Rates(time.monotonic)
     shutdown = Shutdown(machine.inquiry, machine.pulse, machine.lifetime, machine.runs, machine.inbox.put, keep_at_end)
     ending = Ending(shutdown, machine.lifetime, tasks, node.world.fatal)
     tenant_of = machine.tenancy.of_run
     giving_way = GivingWay(machine.inquiry, machine.lifetime, machine.runs, tenant_of, state_dir.root, is_service=is_service)
     return Services(
-        run_services(machine, node, state_dir, run_service, rates, patience),
+        run_services(machine, node, state_dir, run_service, rates, patience, unrecorded),
         OwnerServices(
             Health(machine.inquiry, machine.runs, machine.lifetime, node.view, state_dir.root, machine.past.epoch),
             sandboxes(machine, node),
@@ -98,7 +101,13 @@ def composed(
 
 
 def run_services(
-    machine: MachineSide, node: NodeSide, state_dir: StateDir, run_service: RunService, rates: Rates, patience: Patience
+    machine: MachineSide,
+    node: NodeSide,
+    state_dir: StateDir,
+    run_service: RunService,
+    rates: Rates,
+    patience: Patience,
+    unrecorded: Mapping[str, Fault],
 ) -> RunServices:
     past, stores, clock, runs = machine.past, machine.stores, machine.clock, machine.runs
     inquiry, pulse, lifetime = machine.inquiry, machine.pulse, machine.lifetime
@@ -109,7 +118,7 @@ def run_services(
         RunLists(inquiry, runs, stores.records, run_service, clock),
         RunQueries(inquiry, runs, stores.records),
         JobQueries(inquiry, runs, past.counters, node.kept_sandboxes.kept, clock),
-        StatusQueries(inquiry, runs, stores.records, node.view, rates, machine.totals, clock, patience),
+        StatusQueries(inquiry, runs, stores.records, node.view, rates, machine.totals, clock, patience, unrecorded),
         Following(inquiry, pulse, lifetime, runs, past.counters),
         JobLogs(inquiry, runs, state_dir.logs, node.executors.bring_logs),
         JournalQueries(inquiry, runs, stores.journal.read_beside, clock, patience),

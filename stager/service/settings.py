@@ -27,7 +27,9 @@ GONE_AFTER_S_MIN = 60.0
 KEEP_FAILED_BYTES = 5_000_000_000
 # Of the files beside a workflow that a submit brings along.
 DIRECTORY_BYTES_MAX = 256 * 2**20
-CONFIG_KEYS = frozenset("state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool gone_after".split())
+CONFIG_KEYS = frozenset(
+    "state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool gone_after reuse".split()
+)
 
 
 STORAGE_LISTEN = "127.0.0.1:7434"
@@ -54,7 +56,8 @@ class Settings:
     `pool`: the address of the Dask scheduler whose hosts run jobs; empty: jobs run here. `hosts_of`: the tenant that has that pool for
     itself, for plans of its runs. `directory_bytes_max`: of the files that a
     tenant's submit may bring along.
-    `gone_after_s`: nodes and hosts that are silent for so long are given up; None: by a person's word alone.
+    `gone_after_s`: nodes and hosts that are silent for so long are given up; None: by a person's word alone. `reuse`: a submit that does
+    not say reuses what earlier runs made.
     """
 
     state_dir: Path
@@ -77,6 +80,7 @@ class Settings:
     cluster_listen: tuple[str, int] | None = None
     directory_bytes_max: int = DIRECTORY_BYTES_MAX
     gone_after_s: float | None = None
+    reuse: bool = False
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
@@ -240,7 +244,17 @@ def read_settings(
         copies=number("copies", env.get("STAGER_COPIES") or config.get("copies")) or 1,
         gone_after_s=gone_after_s,
         pool=pool_of(str(pool or env.get("STAGER_POOL") or config.get("pool") or "")),
+        reuse=switch("reuse", env.get("STAGER_REUSE") or config.get("reuse") or "off"),
     )
+
+
+def switch(name: str, value: object) -> bool:
+    """Raises InvalidInput for what is neither on nor off."""
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() not in ("on", "off"):
+        raise InvalidInput(f"{name} is {value!r}; write on or off", subject=name)
+    return str(value).lower() == "on"
 
 
 def nodes_of(given: Sequence[str] | None, env: Mapping[str, str], config: Mapping[str, Any]) -> tuple[NodePlace, ...]:

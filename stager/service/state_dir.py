@@ -173,3 +173,8 @@ def file_system_of(path: Path, mounts: str | None = None) -> str:
 def pool_tls_of(state_dir: StateDir) -> Path:
     """The certificate of the pool of whoever runs the scheduler."""
     return state_dir.root / "pool-tls"
+
+
+def results_of(state_dir: StateDir) -> Path:
+    """What jobs made, by what it was made of."""
+    return state_dir.root / "results.sqlite"

@@ -4,10 +4,11 @@ at all changes nothing but the picture.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from stager import wire
 from stager.adapters.run_records import RunRecords
+from stager.model.errors import Fault
 from stager.scheduler.states import RunState
 from stager.service.giving_up import Patience
 from stager.service.inquiry import Inquiry
@@ -32,9 +33,11 @@ class StatusQueries:
         totals: Totals,
         clock: Callable[[], float],
         patience: Patience,
+        unrecorded: Mapping[str, Fault],
     ) -> None:
         self.inquiry, self.runs, self.records, self.node_view = inquiry, runs, records, node_view
         self.rates, self.totals, self.clock, self.patience = rates, totals, clock, patience
+        self.unrecorded = unrecorded
 
     async def status(self, run: str) -> wire.RunStatus:
         telemetry, nodes, troubles = await self.node_view.telemetry(), await self.node_view.nodes(), self.node_view.troubles(run)
@@ -52,8 +55,8 @@ class StatusQueries:
             uploading = under_way(telemetry, (transfer.id for transfer in mine if not transfer.is_fetch))
             moved = self.rates.sample(run, entry.fetched_bytes + fetching, entry.uploaded_bytes + uploading)
             sums = run_sums(state, entry) if entry.state is RunState.FINISHED else self.totals.of(run, lambda: run_sums(state, entry))
-            now = self.clock()
-            problems, waiting = problems_of(state, entry, troubles), waiting_of(state, entry, now, moving, self.patience)
+            now, unrecorded = self.clock(), [self.unrecorded[run]] if run in self.unrecorded else []
+            problems, waiting = problems_of(state, entry, [*troubles, *unrecorded]), waiting_of(state, entry, now, moving, self.patience)
             seen = with_states(state, nodes)
             return run_status(state, entry, run_info(record, entry, now), sums, moved, telemetry, problems, seen, waiting)
 

@@ -148,9 +148,9 @@ class Submissions(Rights):
             require_runnable(read.format, "this")
             require_native(read.workflow)
             check_env(read.workflow, sent.env)
-            plan = ready_to_run(read.workflow, self.settings_for(tenant), read.access, chosen(sent.options), tenant)
+            ready = ready_to_run(read.workflow, self.settings_for(tenant), read.access, chosen(sent.options), tenant, sent.env)
             credentials = self.credentials(read.workflow, tenant, sent.env)
-        return wire.SubmitRequest(read.workflow, plan, credentials, priority=sent.options.priority)
+        return wire.SubmitRequest(read.workflow, ready.plan, credentials, priority=sent.options.priority)
 
     def engine_submission(self, body: bytes, tenant: str) -> wire.SubmitRequest:
         """As `submission`. No program of the tenant's runs here, and what finds no room is one call, not the run."""
@@ -159,7 +159,7 @@ class Submissions(Rights):
             if not read.workflow.engine:
                 text = "the workflow names no engine that runs its jobs"
                 raise InvalidInput(f"{text}; write engine: NAME, or submit it to /api/v1/runs", code="no_engine", subject="engine")
-            plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options), tenant)
+            plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options), tenant).plan
             credentials = self.credentials(read.workflow, tenant, {})
         return wire.SubmitRequest(read.workflow, plan, credentials, part_of=sent.part_of, priority=sent.options.priority)
 
@@ -211,7 +211,8 @@ class Submissions(Rights):
 
 
 def chosen(options: rest.Options) -> SubmitOptions:
-    return SubmitOptions(options.spill, options.ignore_profiles, options.no_direct, options.copies)
+    """What a service remembers is not asked yet: its tenants' jobs all run."""
+    return SubmitOptions(options.spill, options.ignore_profiles, options.no_direct, options.copies, reuse=False)
 
 
 def planned(plan: str, notes: list[str], fault: wire.ErrorBody | None) -> bytes:

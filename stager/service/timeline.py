@@ -83,8 +83,13 @@ def fetch_text(fetch: cmd.Fetch) -> str:
     return f"fetch {fetch.transfer} of {part}{fetch.lfn} from {fetch.origin}:{fetch.path} to {fetch.node} ({tried})"
 
 
+def submitted_text(event: ev.RunSubmitted) -> str:
+    reused = f", {len(event.reused)} of them reused" if event.reused else ""
+    return f"submitted: {len(event.workflow.jobs)} jobs{reused}, {len(event.workflow.files)} files"
+
+
 TELL: dict[type, Callable[[Any], str]] = {
-    ev.RunSubmitted: lambda e: f"submitted: {len(e.workflow.jobs)} jobs, {len(e.workflow.files)} files",
+    ev.RunSubmitted: submitted_text,
     ev.RunResumed: lambda e: "; ".join(("resumed", *e.notes)),
     ev.RunDrained: lambda e: "draining was asked for",
     ev.RunStopped: lambda e: "stopping was asked for",

@@ -42,9 +42,10 @@ def state_of(run: RunEntry) -> str:
 
 def run_info(record: RunRecord, run: RunEntry | None, now: float) -> wire.RunInfo:
     """The Machine's word on a run it knows, else the record's."""
-    done, state, finished_at = record.jobs_done, record.state, record.finished_at
+    done, state, finished_at, reused = record.jobs_done, record.state, record.finished_at, 0
     if run is not None:
         done = sum(job.state is JobState.DONE for job in run.jobs.values())
+        reused = jobs_reused(run)
         state = state_of(run)
         finished_at = run.finished_at if run.state is RunState.FINISHED else None
     return wire.RunInfo(
@@ -56,11 +57,16 @@ def run_info(record: RunRecord, run: RunEntry | None, now: float) -> wire.RunInf
         took_s=max(0.0, (now if finished_at is None else finished_at) - record.submitted_at),
         jobs_total=record.jobs_total,
         jobs_done=done,
+        jobs_reused=reused,
         source_path=record.source_path,
         removed=record.removed,
         tenant=record.tenant,
         part_of=record.part_of,
     )
+
+
+def jobs_reused(run: RunEntry) -> int:
+    return sum(job.reused_from != "" for job in run.jobs.values())
 
 
 def line_info(first: RunRecord, line: RunGroup, known: Mapping[str, RunEntry], now: float) -> wire.RunInfo:
@@ -77,6 +83,7 @@ def line_info(first: RunRecord, line: RunGroup, known: Mapping[str, RunEntry], n
             "took_s": max(0.0, (now if finished_at is None else finished_at) - first.submitted_at),
             "jobs_total": line.jobs_total + sum(info.jobs_total for info in going_on),
             "jobs_done": line.jobs_done + sum(info.jobs_done for info in going_on),
+            "jobs_reused": sum(info.jobs_reused for info in going_on),
             "parts": line.runs,
         }
     )
@@ -280,6 +287,7 @@ def job_view(run: RunEntry, job_id: str, counters: Counters, sandbox_kept: bool,
         running_s=max(0.0, now - newest.started_at) if newest is not None and runs else None,
         memory_peak_bytes=newest.memory_peak_bytes if newest is not None else None,
         sandbox_kept=sandbox_kept,
+        reused_from=job.reused_from,
     )
 
 
@@ -306,6 +314,7 @@ def run_summary(state: State, run: RunEntry, counters: Counters) -> wire.RunSumm
         jobs_total=len(run.jobs),
         jobs_done=sum(job.state is JobState.DONE for job in run.jobs.values()),
         jobs_failed=sum(job.state is JobState.FAILED for job in run.jobs.values()),
+        jobs_reused=jobs_reused(run),
         attempts=sums.attempts,
         fetched_bytes=run.fetched_bytes,
         staged_bytes=run.read_bytes,

@@ -18,7 +18,7 @@ from stager.model.ids import produced_file_id
 from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, Node, Topology
 from stager.model.workflow import Graph, Workflow, graph_of
 from stager.planning.links import is_read_back
-from stager.planning.plan import Plan
+from stager.planning.plan import Plan, ReusedJob
 from stager.planning.policy import Limits, Policy, TenantShare
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -181,17 +181,20 @@ class SimWorld:
         habits: Habits | None = None,
         tenant: str = "",
         priority: int = 0,
+        reused: Sequence[ReusedJob] = (),
     ) -> None:
         """Puts the workflow's inputs where it says they are and asks for the run at this time. Jobs take as long and make as much as
         `truth` expects of them, of which the Machine hears only as it happens; None: as the plan does. `habits`: of the engine that runs
-        its jobs.
+        its jobs. `reused`: jobs that an earlier run made, whose finals lie at their destinations.
         """
         self.runs[run] = Submitted(run, workflow, plan, at)
         enter(self, run, workflow, plan, truth or plan)
+        put_home(self, workflow, reused)
         if workflow.engine:
             slots = sum(self.topology.host_cores)
             self.engines[run] = SimEngine(self, run, self.runs[run].graph, habits or Habits(slots=slots))
         facts = partial(ev.RunSubmitted, run=run, workflow=workflow, plan=plan, ids=ev.IDS, tenant=tenant, priority=priority)
+        facts = partial(facts, reused=tuple(reused)) if reused else facts
         self.tell_at(at, lambda now: facts(at=now))
 
     def tell_at(self, time: float, make: Callable[[float], Any]) -> None:
@@ -479,3 +482,12 @@ def enter(world: SimWorld, run: str, workflow: Workflow, plan: Plan, truth: Plan
     times = {entry.job: (entry.compute_s, entry.compute_spread or 1.0) for entry in truth.jobs}
     back = {name: is_read_back(origin, world.topology.link(name)) for name, origin in workflow.origins.items()}
     world.executor.runs[run] = Expected(workflow, ids, sizes, times, reads_of(plan.files) | reads_of(truth.files), back)
+
+
+def put_home(world: SimWorld, workflow: Workflow, reused: Sequence[ReusedJob]) -> None:
+    """Finals of jobs that an earlier run made."""
+    for output in (output for job in reused for output in job.outputs):
+        destination = workflow.files[output.lfn].destination
+        if destination is not None:
+            where = world.origin(workflow.origins[destination.location.origin].url, destination.location.origin)
+            where.files[destination.location.path] = Stored(output.blake3, output.size_bytes, output.token)

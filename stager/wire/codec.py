@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from stager.model.workflow import Workflow
-from stager.planning.plan import Plan
+from stager.planning.plan import Plan, ReusedJob
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 class SubmitRequest(msgspec.Struct, frozen=True):
     """`submit_id` makes a repeated submit answer with the run it made before. `part_of`: see RunInfo. `priority`: among the
-    runs of the same sender, higher first.
+    runs of the same sender, higher first. `reused`: jobs that need not run.
     """
 
     workflow: Workflow
@@ -35,6 +35,7 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     submit_id: str = ""
     part_of: str = ""
     priority: int = 0
+    reused: tuple[ReusedJob, ...] = ()
 
 
 class ResumeRequest(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from stager.wire.body import Body, ErrorBody
 
 
 class RunSummary(Body):
-    """The cost of a run, written when it finishes.
+    """The cost of a run, written when it finishes. `jobs_reused`: of those that are done, what earlier runs made.
 
     `wall_s`: from submit to end; `interrupted_s` of it the run had ended and was not yet resumed.
     `hit_rate` (in `RunStatus`: so far): share of the bytes handed to jobs that were not fetched for this run or read directly.
@@ -26,6 +26,7 @@ class RunSummary(Body):
     jobs_total: int
     jobs_done: int
     jobs_failed: int
+    jobs_reused: int = 0
     attempts: int
     fetched_bytes: int
     staged_bytes: int

@@ -11,6 +11,7 @@ class RunInfo(Body):
     `tenant` empty: submitted over the owner's socket. `took_s`: until it ended, or until now, by the scheduler's clock, which need not be
     that of who reads this. `part_of`: what an engine calls that of which the run is a part. `parts`: so many runs are told in this line;
     with more than one, `run` is the first of them, times and jobs are of all, and `state` is that of what goes on, else the worst.
+    `jobs_reused`: of those that are done, what earlier runs made; 0 of a run that the scheduler knows by its record only.
     """
 
     run: str
@@ -21,6 +22,7 @@ class RunInfo(Body):
     took_s: float = 0.0
     jobs_total: int = 0
     jobs_done: int = 0
+    jobs_reused: int = 0
     source_path: str = ""
     removed: bool = False
     tenant: str = ""
@@ -162,7 +164,8 @@ class WaitResponse(Body):
 class JobView(Body):
     """Of its newest attempt: when it began, for how long its program ran, and the largest resident set of any one of its processes; None:
     it has not ended, or that was not measured. `running_s`: of one that runs, for how long, by the clock that `started_at` is of; who looks
-    may have another. `sandbox_kept`: `stager shell` looks into what it left.
+    may have another. `sandbox_kept`: `stager shell` looks into what it left. `reused_from`: the run that made what stands for what it
+    makes.
     """
 
     job: str
@@ -176,6 +179,7 @@ class JobView(Body):
     running_s: float | None = None
     memory_peak_bytes: int | None = None
     sandbox_kept: bool = False
+    reused_from: str = ""
 
 
 class JobList(Body):

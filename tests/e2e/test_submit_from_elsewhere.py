@@ -114,11 +114,11 @@ def test_finals_of_a_detached_run_are_fetched_and_overwrite_nothing(service: Ser
     out = upper.parent / "out" / "out.txt"
     out.parent.mkdir()
     out.write_text("mine\n")
-    told = service.stager.run("results", run, upper, *at, code=4)
+    told = service.stager.run("bring-home", run, upper, *at, code=4)
     assert "was kept" in told.stdout and out.read_text() == "mine\n"
     out.unlink()
     (out.parent / f".out.txt.{run}.stager-part").write_text("left by a fetch that broke off, of other content\n")
-    service.stager.run("results", run, upper, *at)
+    service.stager.run("bring-home", run, upper, *at)
     assert out.read_text() == "HELLO\n" and [path.name for path in out.parent.iterdir()] == ["out.txt"]
 
 
@@ -180,5 +180,5 @@ def test_a_run_goes_on_with_its_directory_after_the_service_was_killed(service: 
     gate.touch()
     at = ("--server", service.url, "--token-file", service.place / "alice.token")
     service.stager.run("wait", run, *at)
-    service.stager.run("results", run, upper, *at)
+    service.stager.run("bring-home", run, upper, *at)
     assert (upper.parent / "out" / "more.txt").read_text() == "HELLO\n"

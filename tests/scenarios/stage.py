@@ -60,7 +60,7 @@ UNTOLD_FACTS = frozenset(
     "id at cause node command file run transfer generation token blake3 sha256 executable attempt measures origin path inputs".split()
 )
 # The same, of copies between nodes.
-UNTOLD_FACTS |= {"source_generation"}
+UNTOLD_FACTS |= {"source_generation", "passed"}
 NAMED_FIRST = ("run", "job", "lfn")
 
 

@@ -19,7 +19,7 @@ from stager.model.files import File
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import make_plan
-from stager.planning.plan import Plan
+from stager.planning.plan import Plan, ReusedJob
 from stager.planning.policy import Policy, TenantShare
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -41,12 +41,12 @@ from tests.sim.held_cases import held
 from tests.sim.hosts_cases import none_left, with_hosts
 from tests.sim.hosts_cases import troubles_of as host_troubles
 from tests.sim.plans import modest, with_deterministic
+from tests.sim.reuse_cases import reused
 from tests.sim.tenant_cases import TenantWatch, with_tenants
 
 LINKS = (OriginLink("home", 1000.0, 500.0, 0.05), OriginLink("archive", 2000.0, 2000.0, 0.02))
 DISK_BYTES_PER_S = 20_000.0
-# No case needs a tenth of it.
-EVENTS_MAX = 20_000
+EVENTS_MAX = 20_000  # No case needs a tenth of it.
 # How often a job can find its sandbox full: each time twice as much is set aside, from at least a tenth of what it makes.
 FULL_TRIES_MAX = 6
 
@@ -54,7 +54,7 @@ FULL_TRIES_MAX = 6
 @dataclass(frozen=True)
 class Case:
     """`must_succeed`: nothing but success is right. Else a run may also end refused or failed, if it says why. `habits`: of the engines
-    that run the jobs of some. `tenants`: of each run, whose it is, and its priority. `slack_s`: more time than other cases get.
+    that run the jobs of some. `tenants`: of each run, whose it is, and its priority. `slack_s`: more time. `reused`: made before.
     """
 
     seed: int
@@ -74,6 +74,7 @@ class Case:
     host_tenants: Mapping[str, str] = field(default_factory=dict)
     apart: tuple[str, ...] = ()
     slack_s: float = 0.0
+    reused: tuple[tuple[ReusedJob, ...], ...] = ()
 
 
 def topology_of(capacity: int, cores: int) -> Topology:
@@ -381,6 +382,8 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "apart": lambda seed: set_apart((nodes_case, unequal_case, node_faults_case, node_losses_case)[seed % 4](seed), seed),
     "apart_hosts": lambda seed: set_apart(KINDS[("host_faults", "hosts", "stripes", "pooled")[seed % 4]](seed), seed),
     "held": lambda seed: held((nodes_case, runs_case, node_faults_case, pooled_case, faults_case)[seed % 5](seed)),
+    "reused": lambda seed: reused((plain_case, runs_case, nodes_case)[seed % 3](seed)),
+    "reused_faults": lambda seed: reused((faults_case, node_faults_case, node_losses_case, interrupts_case)[seed % 4](seed)),
     "direct": lambda seed: direct_access(runs_case(seed) if seed % 2 else plain_case(seed)),
     "direct_faults": lambda seed: direct_access(node_faults_case(seed) if seed % 3 == 0 else faults_case(seed, names=seed % 3 == 1)),
 }
@@ -404,7 +407,8 @@ def world_of(case: Case) -> SimWorld:
     for number, (workflow, plan, at) in enumerate(zip(case.workflows, case.plans, starts, strict=True)):
         tenant, priority = case.tenants[number] if case.tenants else ("", 0)
         habits = case.habits[number] if case.habits else None
-        world.submit(f"r{number}", workflow, plan, at, habits=habits, tenant=tenant, priority=priority)
+        facts = {"tenant": tenant, "priority": priority, "reused": case.reused[number] if case.reused else ()}
+        world.submit(f"r{number}", workflow, plan, at, habits=habits, **facts)
     for at, run, wish in case.interrupts:
         world.tell_at(max(at, starts[run]), lambda now, kind=INTERRUPTS[wish], name=f"r{run}": kind(at=now, run=name))
     return world

@@ -42,6 +42,8 @@ SHORT = {
     "engine": 200,
     "engine_faults": 200,
     "engine_gone": 200,
+    "reused": 200,
+    "reused_faults": 200,
     "direct": 200,
     "direct_faults": 200,
 }

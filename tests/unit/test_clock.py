@@ -33,6 +33,7 @@ DATES = {
     "stager/service/joining.py": "an invite ends on a date",
     "stager/service/up_by_ssh.py": "an invite ends on a date",
     "stager/cli/jobs.py": "whether a date is today's",
+    "stager/cli/results.py": "what was not used since a date is forgotten",
     "stager/cli/token.py": "a token ends on a date",
     "stager/service/rest/auth.py": "a token ends on a date",
     "stager/service/rest/contents.py": "directories of runs that are over go after a day: by the times of files",
@@ -139,7 +140,7 @@ def test_how_long_a_job_runs_is_told_by_the_clock_that_saw_it_begin() -> None:
     """Of a scheduler whose clock is a year ahead of the wall clock of who looks."""
     began = time.time() + YEAR_S
     newest = Newest(began)
-    job = SimpleNamespace(state=JobState.RUNNING, attempts=1, fault=None)
+    job = SimpleNamespace(state=JobState.RUNNING, attempts=1, fault=None, reused_from="")
     run: Any = SimpleNamespace(id="r", jobs={"j": job}, workflow=SimpleNamespace(jobs={"j": SimpleNamespace(job_type="t")}))
     counters: Any = SimpleNamespace(of=lambda run: SimpleNamespace(newest={"j": newest}, exit_codes={}))
     view = job_view(run, "j", counters, False, began + 90)

@@ -56,6 +56,9 @@ class EvictionChecker(QuietChecker):
         for event in events:
             if isinstance(event, ev.RunSubmitted):
                 self._enter(world.runs[event.run])
+                self.done |= {(event.run, each.job) for each in event.reused}
+                at_home = (output.lfn for each in event.reused for output in each.outputs if output.token)
+                self.elsewhere |= {self.ids[event.run][lfn] for lfn in at_home}
             elif isinstance(event, ev.AttemptEnded):
                 self._unpin(event.run, event.job)
                 self.running.discard((event.run, event.job))

@@ -1,0 +1,227 @@
+"""The results of jobs and the contents that were seen at origins, kept over all runs of a state directory: SQLite beside the journal.
+
+May know: the model, sqlite3. One rule: it holds what the journal held first, so losing it costs time and nothing else. The file's format is
+in it: a newer one is refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from stager.model.errors import Corrupt, Refused
+from stager.model.results import MadeOutput, Result, SeenAt
+
+FORMAT = 1
+# How long a write waits for another program's: the scheduler stands still meanwhile.
+BUSY_S = 1.0
+SCHEMA = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE results (
+    tenant TEXT NOT NULL, key TEXT NOT NULL, run TEXT NOT NULL, job TEXT NOT NULL, job_type TEXT NOT NULL, workflow TEXT NOT NULL,
+    parts TEXT NOT NULL, outputs TEXT NOT NULL, made_at REAL NOT NULL, compute_s REAL, last_used_at REAL NOT NULL,
+    PRIMARY KEY (tenant, key)
+)""",
+    "CREATE INDEX results_by_job ON results (tenant, job, made_at)",
+    "CREATE INDEX results_by_run ON results (tenant, run, job)",
+    """CREATE TABLE seen (
+    tenant TEXT NOT NULL, origin TEXT NOT NULL, path TEXT NOT NULL, final INTEGER NOT NULL, token TEXT NOT NULL,
+    size_bytes INTEGER NOT NULL, blake3 TEXT NOT NULL, at REAL NOT NULL, verified TEXT NOT NULL, synced TEXT NOT NULL,
+    PRIMARY KEY (tenant, origin, path, final)
+) WITHOUT ROWID""",
+    # Runs of which all is here. The journal may tell more of the others.
+    "CREATE TABLE complete (run TEXT PRIMARY KEY) WITHOUT ROWID",
+)
+RESULT = "key, run, job, job_type, workflow, parts, outputs, made_at, compute_s, last_used_at"
+SEEN = "origin, path, token, size_bytes, blake3, at, verified, synced"
+
+
+class ResultsStore:
+    """Used by one thread at a time. `read_only`: of a file that is there; nothing is changed."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        """Raises Refused for a newer format, Corrupt for what is no such file."""
+        self.path = path
+        uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+        try:
+            self.db = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as problem:
+            raise damaged(path, problem) from problem
+        try:
+            if not read_only:
+                path.chmod(0o600)
+                self.db.execute("PRAGMA journal_mode=WAL")
+                self.db.execute("PRAGMA synchronous=NORMAL")
+            self._bring_up(read_only)
+        except sqlite3.DatabaseError as problem:
+            self.db.close()
+            raise damaged(path, problem) from problem
+        except BaseException:
+            self.db.close()
+            raise
+
+    def _bring_up(self, read_only: bool) -> None:
+        found = int(self.db.execute("PRAGMA user_version").fetchone()[0])
+        if found > FORMAT:
+            text = f"the results {self.path} have format {found}, and this stager reads up to {FORMAT}"
+            text += "; use the version that wrote them, or move the file away: jobs run again then"
+            raise Refused(text, code="results_newer", subject=str(self.path))
+        if found == 0 and not read_only:
+            with self.transaction():
+                if self.db.execute("PRAGMA user_version").fetchone()[0] == 0:
+                    for statement in SCHEMA:
+                        self.db.execute(statement)
+                    self.db.execute("INSERT INTO meta VALUES ('secret', ?)", (secrets.token_hex(32),))
+                    self.db.execute(f"PRAGMA user_version = {FORMAT}")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of it or nothing."""
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.db.execute("COMMIT")
+        finally:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+
+    def passed(self, env: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+        """Of each variable a digest of its value that only this state directory can make; empty of one that is not set."""
+        secret = bytes.fromhex(self.db.execute("SELECT value FROM meta WHERE key = 'secret'").fetchone()[0])
+        return {name: keyed(secret, name, env[name]) if name in env else "" for name in names}
+
+    def write(
+        self,
+        tenant: str,
+        results: Sequence[Result] = (),
+        seen: Sequence[SeenAt] = (),
+        used: Sequence[tuple[str, float]] = (),
+        complete: str = "",
+    ) -> None:
+        """The newest counts. `used`: keys of results that a run reused, and when. `complete`: a run of which nothing is missing now.
+        Raises sqlite3.Error, and nothing was written then.
+        """
+        rows = [
+            (
+                tenant,
+                each.key,
+                each.run,
+                each.job,
+                each.job_type,
+                each.workflow,
+                json.dumps(each.parts, ensure_ascii=False),
+                json.dumps([[made.path, made.size_bytes, made.blake3, made.executable] for made in each.outputs], ensure_ascii=False),
+                each.made_at,
+                each.compute_s,
+                max(each.made_at, each.last_used_at),
+            )
+            for each in results
+        ]
+        places = [
+            (
+                tenant,
+                each.origin,
+                each.path,
+                int(each.verified != ""),
+                each.token,
+                each.size_bytes,
+                each.blake3,
+                each.at,
+                each.verified,
+                each.synced,
+            )
+            for each in seen
+        ]
+        with self.transaction():
+            self.db.executemany(f"INSERT OR REPLACE INTO results VALUES ({', '.join('?' * 11)})", rows)
+            self.db.executemany(f"INSERT OR REPLACE INTO seen VALUES ({', '.join('?' * 10)})", places)
+            self.db.executemany(
+                "UPDATE results SET last_used_at = max(last_used_at, ?) WHERE tenant = ? AND key = ?",
+                [(at, tenant, key) for key, at in used],
+            )
+            if complete:
+                self.db.execute("INSERT OR REPLACE INTO complete VALUES (?)", (complete,))
+
+    def reopen(self, run: str) -> None:
+        """It goes on, and there will be more of it."""
+        self.db.execute("DELETE FROM complete WHERE run = ?", (run,))
+
+    def complete(self) -> set[str]:
+        return {row[0] for row in self.db.execute("SELECT run FROM complete")}
+
+    def result(self, tenant: str, key: str) -> Result | None:
+        row = self.db.execute(f"SELECT {RESULT} FROM results WHERE tenant = ? AND key = ?", (tenant, key)).fetchone()
+        return result_of(row) if row else None
+
+    def of_job(self, tenant: str, job: str, workflow: str) -> Result | None:
+        """The newest of a job of this name, of this workflow before others."""
+        order = "ORDER BY workflow = ? DESC, made_at DESC LIMIT 1"
+        row = self.db.execute(f"SELECT {RESULT} FROM results WHERE tenant = ? AND job = ? {order}", (tenant, job, workflow)).fetchone()
+        return result_of(row) if row else None
+
+    def seen(self, tenant: str, origin: str, *, finals: bool) -> dict[str, SeenAt]:
+        """By path."""
+        rows = self.db.execute(f"SELECT {SEEN} FROM seen WHERE tenant = ? AND origin = ? AND final = ?", (tenant, origin, int(finals)))
+        return {row[1]: SeenAt(*row) for row in rows}
+
+    def results(self, tenant: str, *, run: str = "", job: str = "", limit: int = -1) -> list[Result]:
+        """The newest first; of one run, or of one job, or all."""
+        where = "tenant = ?1 AND (?2 = '' OR run = ?2) AND (?3 = '' OR job = ?3)"
+        rows = self.db.execute(f"SELECT {RESULT} FROM results WHERE {where} ORDER BY made_at DESC, key LIMIT ?4", (tenant, run, job, limit))
+        return [result_of(row) for row in rows]
+
+    def forget(self, tenant: str | None, *, run: str = "", job: str = "", job_type: str = "", unused_since: float | None = None) -> int:
+        """How many results are forgotten: those that are all of what is named. `tenant` None: of everybody."""
+        where = (
+            "(?1 IS NULL OR tenant = ?1) AND (?2 = '' OR run = ?2) AND (?3 = '' OR job = ?3) AND (?4 = '' OR job_type = ?4) "
+            "AND (?5 IS NULL OR last_used_at < ?5)"
+        )
+        return self.db.execute(f"DELETE FROM results WHERE {where}", (tenant, run, job, job_type, unused_since)).rowcount
+
+    def count(self) -> int:
+        return int(self.db.execute("SELECT count(*) FROM results").fetchone()[0])
+
+    def close(self) -> None:
+        self.db.close()
+
+
+def keyed(secret: bytes, name: str, value: str) -> str:
+    return hashlib.blake2b(f"{name}\0{value}".encode("utf-8", "surrogateescape"), digest_size=16, key=secret).hexdigest()
+
+
+def damaged(path: Path, problem: Exception) -> Corrupt:
+    text = f"the results {path} cannot be used ({problem}); move the file away to begin anew: jobs run again then"
+    return Corrupt(text, code="results_damaged", subject=str(path))
+
+
+def result_of(row: Sequence[object]) -> Result:
+    key, run, job, job_type, workflow, parts, outputs, made_at, compute_s, last_used_at = row
+    made = tuple(MadeOutput(*entry) for entry in json.loads(str(outputs)))
+    return Result(
+        str(key),
+        str(run),
+        str(job),
+        str(job_type),
+        str(workflow),
+        json.loads(str(parts)),
+        made,
+        float(str(made_at)),
+        None if compute_s is None else float(str(compute_s)),
+        float(str(last_used_at)),
+    )
+
+
+def open_to_read(path: Path) -> ResultsStore | None:
+    """None: nothing was recorded yet."""
+    if not path.exists():
+        return None
+    store = ResultsStore(path, read_only=True)
+    if store.db.execute("PRAGMA user_version").fetchone()[0] == 0:
+        store.close()
+        return None
+    return store

@@ -1,0 +1,167 @@
+"""What of a workflow need not run, since an earlier run made it and it is still where it is wanted.
+
+May know: the model, keys of jobs. One rule: each input of a job that runs can be had: from its origin, from where it lies as a final, or of
+a job that runs. And what a run hands over never comes from two makings of one file, unless the job that made both is deterministic.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from stager.model.results import Result, SeenAt
+from stager.model.workflow import Job, Workflow, graph_of
+from stager.planning.job_key import JobKey, key_of, unknown_variable
+
+ASKED = "it was asked for (--rerun)"
+NO_REUSE = "it is never reused (reuse: false, or deterministic: false)"
+NO_OUTPUTS = "it has no outputs: it is run for what it does"
+NEVER_MADE = "no run that is remembered made this"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known before a run. `contents`: the BLAKE3 of external files by lfn; `unknown`: why that of the others is not. `held`: what
+    lies at the destinations of finals under the token that was remembered. `result_of`: by the digest of a key. `passed`: keyed digests of
+    the variables of `env_pass`.
+    """
+
+    contents: Mapping[str, str]
+    held: Mapping[str, SeenAt]
+    result_of: Callable[[str], Result | None]
+    passed: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Reuse:
+    """`reused`: by job, what made it. `runs`: every other job, and why. `keys`: of each job whose inputs are all known. `held`: finals of
+    reused jobs, by lfn. `contents`: of all files that are known now.
+    """
+
+    reused: dict[str, Result] = field(default_factory=dict)
+    runs: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, JobKey] = field(default_factory=dict)
+    held: dict[str, SeenAt] = field(default_factory=dict)
+    contents: dict[str, str] = field(default_factory=dict)
+
+
+def decide(workflow: Workflow, known: Known, rerun: Collection[str] = ()) -> Reuse:
+    """`rerun`: jobs that are to run whatever is known. An engine runs its own jobs, so of those nothing is reused."""
+    found = Reuse(contents=dict(known.contents))
+    if workflow.engine:
+        found.runs = dict.fromkeys(workflow.jobs, f"{workflow.engine} runs it")
+        return found
+    for job_id in graph_of(workflow).order:
+        job = workflow.jobs[job_id]
+        why = why_by_itself(workflow, job, known, found, job_id in rerun)
+        if why:
+            found.runs[job_id] = why
+            continue
+        result = known.result_of(found.keys[job_id].digest)
+        assert result is not None
+        found.reused[job_id] = result
+        made = {output.path: output.blake3 for output in result.outputs}
+        found.contents |= {output.lfn: made[output.path] for output in job.outputs if output.path in made}
+    run_what_is_not_at_hand(workflow, known, found)
+    for job_id in found.reused:
+        for output in workflow.jobs[job_id].outputs:
+            if workflow.files[output.lfn].is_final and output.lfn in found.contents:
+                found.held[output.lfn] = known.held[output.lfn]
+    return found
+
+
+def why_by_itself(workflow: Workflow, job: Job, known: Known, found: Reuse, asked: bool) -> str:
+    """Why this job runs, whatever others need of it; empty: an earlier result stands. Notes its key where it can be told."""
+    graph = graph_of(workflow)
+    blocked = ""
+    for entry in job.inputs:
+        if entry.lfn in found.contents:
+            continue
+        producer = graph.producer.get(entry.lfn)
+        if producer is None:
+            blocked = f"the content of its input {entry.lfn!r} is not known: {known.unknown.get(entry.lfn, 'it was not seen yet')}"
+        elif producer in found.runs:
+            blocked = f"its input {entry.lfn!r} is made anew by {producer!r}"
+        else:
+            blocked = f"its input {entry.lfn!r} was not made by {producer!r}"
+        break
+    variable = unknown_variable(job, known.passed)
+    if not blocked and variable is not None:
+        blocked = f"the value of its variable {variable!r} is not known"
+    if not blocked:
+        found.keys[job.id] = key_of(workflow, job, found.contents, known.passed)
+    if asked:
+        return ASKED
+    if not job.reuse:
+        return NO_REUSE
+    if not job.outputs:
+        return NO_OUTPUTS
+    if blocked:
+        return blocked
+    result = known.result_of(found.keys[job.id].digest)
+    if result is None:
+        return NEVER_MADE
+    paths = {output.path for output in result.outputs}
+    missing = [output.path for output in job.outputs if not output.optional and output.path not in paths]
+    return f"what is remembered of it has no {missing[0]!r}" if missing else ""
+
+
+def run_what_is_not_at_hand(workflow: Workflow, known: Known, found: Reuse) -> None:
+    """Finals that are not where they are wanted, then all that those jobs need and nobody has, and all that would rest on two makings."""
+    graph = graph_of(workflow)
+    waiting = deque(found.runs)
+
+    def run(job_id: str, why: str) -> None:
+        if job_id in found.reused:
+            del found.reused[job_id]
+            found.runs[job_id] = why
+            waiting.append(job_id)
+
+    for job_id in list(found.reused):
+        for output in workflow.jobs[job_id].outputs:
+            if workflow.files[output.lfn].is_final and output.lfn in found.contents and not is_held(output.lfn, known, found):
+                run(job_id, why_not_held(output.lfn, known))
+                break
+    while waiting:
+        job = workflow.jobs[waiting.popleft()]
+        for entry in job.inputs:
+            producer = graph.producer.get(entry.lfn)
+            if producer in found.reused and not (workflow.files[entry.lfn].is_final and is_held(entry.lfn, known, found)):
+                run(producer, f"its output {entry.lfn!r} is read by {job.id!r} and was not kept")
+        if job.deterministic:
+            continue
+        for output in job.outputs:
+            for reader in graph.readers[output.lfn]:
+                run(reader, f"{job.id!r}, whose output {output.lfn!r} it reads, runs again and is not declared deterministic")
+
+
+def is_held(lfn: str, known: Known, found: Reuse) -> bool:
+    there = known.held.get(lfn)
+    return there is not None and there.blake3 == found.contents.get(lfn)
+
+
+def why_not_held(lfn: str, known: Known) -> str:
+    if lfn in known.held:
+        return f"its final {lfn!r} is at its destination with other content"
+    return f"its final {lfn!r} is not at its destination as it was left there"
+
+
+def jobs_named(workflow: Workflow, names: Collection[str]) -> tuple[set[str], list[str]]:
+    """(the jobs that these names stand for, names that stand for none): `all`, a job's id, or a type of jobs."""
+    found: set[str] = set()
+    strange: list[str] = []
+    by_type: dict[str, list[str]] = {}
+    for job in workflow.jobs.values():
+        by_type.setdefault(job.job_type, []).append(job.id)
+    for name in names:
+        if name == "all":
+            found |= workflow.jobs.keys()
+        elif name in workflow.jobs:
+            found.add(name)
+        elif name in by_type:
+            found.update(by_type[name])
+        else:
+            strange.append(name)
+    return found, strange

@@ -1,0 +1,137 @@
+"""Writes down what jobs made, so that later runs need not make it again.
+
+May know: the state of the Machine (read only), the results store. One rule: what the journal holds is written sooner or later, whatever is
+killed; what cannot be written is told.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stager.model.errors import ErrorClass, Fault, StagerError
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.scheduler.state import State
+from stager.scheduler.states import RunState
+
+if TYPE_CHECKING:
+    from stager.adapters.results_store import ResultsStore
+    from stager.model.results import Result, SeenAt
+
+log = logging.getLogger(__name__)
+# Written together while a run goes on. What is left is written when it ends.
+WRITE_TOGETHER = 200
+UNWRITTEN_CODE = "results_unwritten"
+
+
+class Recording:
+    """On the driving thread. What it needs is imported, and the file opened, by the first thing that there is to write: a scheduler that
+    starts waits for neither.
+    """
+
+    def __init__(self, path: Path, state: State) -> None:
+        self.path, self.state = path, state
+        self.opened: ResultsStore | None = None
+        self.waiting: dict[str, list[Result]] = {}
+        # By run, why later runs will not find all of it.
+        self.faults: dict[str, Fault] = {}
+        self.caught_up = False
+
+    def saw(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> None:
+        """Of each batch, once the journal holds it: what is not written when this process dies, the next one finds in the journal."""
+        for event in events:
+            if type(event) is ev.RunResumed and self.path.exists():
+                self._reopen(event.run)
+        if not self.caught_up:
+            self.caught_up = True
+            self._catch_up()
+            return
+        for event in events:
+            if type(event) is ev.AttemptEnded and event.outcome is ev.Outcome.OK:
+                self._job_ended(event)
+            elif type(event) is ev.RunSubmitted and event.reused:
+                self._used(event)
+        for command in commands:
+            if type(command) is cmd.FinishRun:
+                self._run_ended(command.run)
+
+    def passed(self, env: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+        """Keyed digests of the values of these variables. Nothing where they cannot be made: then such jobs are not recorded."""
+        wanted, found = sorted(set(names)), dict[str, str]()
+        if wanted:
+            self._try_to("", lambda store: found.update(store.passed(env, wanted)))
+        return found
+
+    def close(self) -> None:
+        if self.opened is not None:
+            self.opened.close()
+
+    def _catch_up(self) -> None:
+        """What the process before did not get to write. Its runs may go on, or be over."""
+        runs = [run for run in self.state.runs.values() if not run.is_engines]
+        if not runs:
+            return
+        from stager.service.results_in_state import result_in
+
+        written: set[str] = set()
+        self._try_to(runs[-1].id, lambda store: written.update(store.complete()))
+        for run in runs:
+            if run.id in written:
+                continue
+            found = (result_in(self.state, run, job_id, self.state.now, None) for job_id in run.jobs)
+            self.waiting[run.id] = [result for result in found if result is not None]
+            if run.state is RunState.FINISHED:
+                self._run_ended(run.id)
+
+    def _job_ended(self, event: ev.AttemptEnded) -> None:
+        run = self.state.runs.get(event.run)
+        if run is None or run.is_engines:
+            return
+        from stager.service.results_in_state import result_in
+
+        result = result_in(self.state, run, event.job, event.at, event.measures.wall_s)
+        if result is not None:
+            waiting = self.waiting.setdefault(event.run, [])
+            waiting.append(result)
+            if len(waiting) >= WRITE_TOGETHER:
+                self._write(event.run)
+
+    def _run_ended(self, run_id: str) -> None:
+        """Also where none of its jobs was recorded: what it saw at origins tells the next one what did not change."""
+        run = self.state.runs.get(run_id)
+        if run is None or run.is_engines:
+            return
+        from stager.service.results_in_state import seen_of
+
+        self._write(run_id, tuple(seen_of(self.state, run)), complete=run_id)
+
+    def _write(self, run_id: str, seen: Sequence[SeenAt] = (), complete: str = "") -> None:
+        tenant, results = self.state.runs[run_id].tenant, self.waiting.pop(run_id, [])
+        self._try_to(run_id, lambda store: store.write(tenant, results, seen, complete=complete))
+
+    def _reopen(self, run: str) -> None:
+        self._try_to(run, lambda store: store.reopen(run))
+
+    def _used(self, event: ev.RunSubmitted) -> None:
+        """So that what is forgotten first is what nobody uses."""
+        run = self.state.runs[event.run]
+        used = [(each.key, event.at) for each in event.reused]
+        self._try_to(event.run, lambda store: store.write(run.tenant, used=used))
+
+    def _try_to(self, run: str, write: Callable[[ResultsStore], object]) -> None:
+        """A scheduler does not end because what it remembers cannot be written down: that is told, of the run that it is about."""
+        from stager.adapters.results_store import ResultsStore
+
+        try:
+            if self.opened is None:
+                self.opened = ResultsStore(self.path)
+            write(self.opened)
+        except (sqlite3.Error, OSError, StagerError) as problem:
+            text = f"what the jobs of this run made cannot be recorded, so a later run makes it again: {self.path}: {problem}"
+            log.warning("%s", text)
+            if run:
+                self.faults[run] = Fault(ErrorClass.TRANSIENT, UNWRITTEN_CODE, text, str(self.path))

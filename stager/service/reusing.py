@@ -1,0 +1,249 @@
+"""What a submit need not do again: asked of the results that are remembered, the listing of its inputs, and what is at its destinations.
+
+May know: the results store, the OriginAccess port, the planner. One rule: nothing is changed and nothing is fetched; what cannot be told
+without that runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from stager.adapters.content_hash import blake3_of_each
+from stager.adapters.results_store import ResultsStore, open_to_read
+from stager.model.errors import InvalidInput, Refused
+from stager.model.files import FileKind, Source
+from stager.model.results import Result, SeenAt, origin_key
+from stager.model.units import format_size
+from stager.model.workflow import Origin, OriginKind, Workflow
+from stager.planning.job_key import differences
+from stager.planning.plan import Plan, ReusedJob, ReusedOutput
+from stager.planning.reuse import Known, Reuse, decide, jobs_named
+from stager.ports import OriginEntry
+from stager.readers.lines import nearest
+from stager.service.destinations import Answers
+
+# A change of a file's times that is younger than this may not show.
+SETTLED_S = 2.0
+# Inputs beside the workflow that changed are hashed up to so much: they are read anyway, should the job run.
+HASHED_BYTES_MAX = 4 << 30
+
+
+@dataclass(slots=True)
+class Remembered:
+    """Of one submit. `hashed`: files that were hashed just now; `to_fetch`: inputs of which only a fetch could tell that they did not
+    change.
+    """
+
+    reuse: Reuse
+    known: Known
+    hashed: int = 0
+    to_fetch: list[str] = field(default_factory=list)
+    store: ResultsStore | None = None
+
+
+def remembered(
+    workflow: Workflow, path: Path, tenant: str, environ: Mapping[str, str], answers: Answers, rerun: Iterable[str] = (), *, is_here: bool
+) -> Remembered:
+    """`path`: of the results. `environ`: of the submitter. `answers`: what is at destinations. `is_here`: directories of this machine may
+    be looked at. Raises InvalidInput for a name that no job has, Refused for an input that looks as it was and is not.
+    """
+    again, strange = jobs_named(workflow, tuple(rerun))
+    if strange:
+        types = [*workflow.jobs, *(job.job_type for job in workflow.jobs.values())]
+        text = f"--rerun {strange[0]!r} names no job and no type of jobs of this workflow{nearest(strange[0], types)}"
+        raise InvalidInput(f"{text}; write a job's id, its type, or all", subject=strange[0])
+    store = open_to_read(path)
+    if store is None:
+        known = Known({}, {}, lambda key: None)
+        return Remembered(decide(workflow, known, again), known)
+    look = Look(workflow, store, tenant, environ, is_here=is_here)
+    names = {name for job in workflow.jobs.values() for name in job.env_pass}
+    contents, held = look.contents(), look.held(answers)
+    results: dict[str, Result | None] = {}
+
+    def result_of(key: str) -> Result | None:
+        if key not in results:
+            results[key] = store.result(tenant, key)
+        return results[key]
+
+    known = Known(contents, held, result_of, store.passed(environ, names), look.unknown)
+    return Remembered(decide(workflow, known, again), known, look.hashed, look.to_fetch, store)
+
+
+class Look:
+    """At what there is now, beside what is remembered of it."""
+
+    def __init__(self, workflow: Workflow, store: ResultsStore, tenant: str, environ: Mapping[str, str], *, is_here: bool) -> None:
+        self.workflow, self.store, self.tenant, self.environ, self.is_here = workflow, store, tenant, environ, is_here
+        self.keys = {name: origin_key(origin) for name, origin in workflow.origins.items()}
+        self.seen: dict[tuple[str, bool], dict[str, SeenAt]] = {}
+        self.unknown: dict[str, str] = {}
+        self.to_fetch: list[str] = []
+        self.hashed = 0
+
+    def contents(self) -> dict[str, str]:
+        """By lfn, of external files whose content is known without fetching them."""
+        found: dict[str, str] = {}
+        doubtful: dict[str, Path] = {}
+        for lfn, file in self.workflow.files.items():
+            if not file.sources:
+                continue
+            source = file.sources[0]
+            seen = self._seen(source.location.origin, source.location.path, finals=False)
+            here = self._path_here(source.location.origin, source.location.path)
+            if seen is not None and seen.token == source.token and self._is_settled(source, seen, here):
+                found[lfn] = seen.blake3
+            elif here is not None:
+                doubtful[lfn] = here
+            else:
+                self.unknown[lfn] = self._why_unknown(lfn, source, seen)
+        for lfn, blake3 in self._hash(doubtful).items():
+            found[lfn] = blake3
+            self._require_another_token(lfn, blake3)
+        for lfn in doubtful:
+            if lfn not in found:
+                self.unknown[lfn] = "it could not be hashed where it lies"
+        return found
+
+    def _require_another_token(self, lfn: str, blake3: str) -> None:
+        """The cache would take it for what it was: a node holds files by their tokens."""
+        source = self.workflow.files[lfn].sources[0]
+        seen = self._seen(source.location.origin, source.location.path, finals=False)
+        if seen is not None and seen.token == source.token and seen.blake3 != blake3:
+            path = f"{source.location.origin}:{source.location.path}"
+            text = (
+                f"the content of the input {path} changed, and its size and time are what they were, so it would be taken for the old one"
+            )
+            raise Refused(f"{text}; `touch` it, and submit again", code="input_disguised", subject=lfn)
+
+    def held(self, answers: Answers) -> dict[str, SeenAt]:
+        """Finals that are at their destinations as they were left there."""
+        found: dict[str, SeenAt] = {}
+        doubtful: dict[str, Path] = {}
+        for lfn, file in self.workflow.files.items():
+            if file.destination is None or file.kind is not FileKind.FILE:
+                continue
+            where = file.destination.location
+            there = answers.get((where.origin, where.path))
+            seen = self._seen(where.origin, where.path, finals=True)
+            if seen is None or not isinstance(there, OriginEntry) or there.token != seen.token:
+                continue
+            found[lfn] = seen
+            here = self._path_here(where.origin, where.path)
+            if here is not None and changed_at(here) > seen.at:
+                doubtful[lfn] = here
+        same = self._hash(doubtful)
+        return {lfn: seen for lfn, seen in found.items() if lfn not in doubtful or same.get(lfn) == seen.blake3}
+
+    def _seen(self, origin: str, path: str, *, finals: bool) -> SeenAt | None:
+        """A final that nobody changed since is an input like any other, too."""
+        key = self.keys[origin], finals
+        if key not in self.seen:
+            self.seen[key] = self.store.seen(self.tenant, self.keys[origin], finals=finals)
+        return self.seen[key].get(path)
+
+    def _path_here(self, origin: str, path: str) -> Path | None:
+        found: Origin = self.workflow.origins[origin]
+        if not self.is_here or found.kind is not OriginKind.FILE:
+            return None
+        return Path(unquote(urlsplit(found.url).path)) / path
+
+    def _is_settled(self, source: Source, seen: SeenAt, here: Path | None) -> bool:
+        """Here the time of the last change of any kind tells, which nobody can set back; elsewhere the listing's word has to do."""
+        return changed_at(here) + SETTLED_S < seen.at if here is not None else source.settled
+
+    def _why_unknown(self, lfn: str, source: Source, seen: SeenAt | None) -> str:
+        if seen is None:
+            return "no run that is remembered fetched it from there"
+        if seen.token == source.token:
+            return "it was written less than 2 s before it was listed"
+        if seen.size_bytes == source.size_bytes:
+            self.to_fetch.append(lfn)
+            return f"its token is {source.token!r}, and was {seen.token!r}; only fetching it would tell whether its content changed"
+        return f"it changed: it had {format_size(seen.size_bytes)}, and has {format_size(source.size_bytes or 0)}"
+
+    def _hash(self, paths: Mapping[str, Path]) -> dict[str, str]:
+        """By lfn. More than is worth reading is left out."""
+        chosen, left = {}, HASHED_BYTES_MAX
+        for lfn, path in paths.items():
+            size_bytes = size_of(path)
+            if 0 <= size_bytes <= left:
+                chosen[lfn], left = path, left - size_bytes
+        told = blake3_of_each(chosen.values(), self.environ)
+        self.hashed += len(told)
+        return {lfn: told[path] for lfn, path in chosen.items() if path in told}
+
+
+def changed_at(path: Path) -> float:
+    """When its content, its name or any of its times changed last; for ever later where that cannot be told."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return float("inf")
+    return max(found.st_ctime, found.st_mtime)
+
+
+def size_of(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1
+
+
+def reused_jobs(workflow: Workflow, reuse: Reuse) -> tuple[ReusedJob, ...]:
+    """As the scheduler is told of them."""
+    found = []
+    for job_id, result in reuse.reused.items():
+        made = {output.path: output for output in result.outputs}
+        outputs = []
+        for output in workflow.jobs[job_id].outputs:
+            if (one := made.get(output.path)) is None:
+                continue
+            held = reuse.held.get(output.lfn)
+            at_home = (held.token, held.verified, held.synced) if held is not None else ()
+            outputs.append(ReusedOutput(output.lfn, one.size_bytes, one.blake3, one.executable, *at_home))
+        found.append(ReusedJob(job_id, result.run, result.key, tuple(outputs)))
+    return tuple(found)
+
+
+def reuse_text(workflow: Workflow, reuse: Reuse, plan: Plan) -> str:
+    moved = plan.fetch_bytes + plan.upload_bytes + plan.readback_bytes + plan.direct_read_bytes
+    return f"{len(reuse.reused)} of {len(workflow.jobs)} jobs reused, {format_size(moved)} over the WAN"
+
+
+def reuse_lines(workflow: Workflow, found: Remembered, plan: Plan) -> list[str]:
+    """To print before anything starts."""
+    lines = [reuse_text(workflow, found.reuse, plan)]
+    if found.to_fetch:
+        count, first = len(found.to_fetch), found.to_fetch[0]
+        what = "1 input has" if count == 1 else f"{count} inputs have"
+        lines.append(f"note: {what} another token and the same size, {first!r} first; only fetching tells whether the content changed")
+    return lines
+
+
+def explain_job(workflow: Workflow, found: Remembered, job_id: str, tenant: str) -> list[str]:
+    """Why it would run, and which part of its key differs from the newest run of it that is remembered; or what stands for it."""
+    reuse = found.reuse
+    job = workflow.jobs[job_id]
+    result = reuse.reused.get(job_id)
+    if result is not None:
+        lines = [f"job {job_id}: reused, run {result.run} made the same ({result.job})"]
+        for output in job.outputs:
+            held = reuse.held.get(output.lfn)
+            lines.append(f"  {output.lfn}: {'at its destination' if held is not None else 'nobody needs it'}")
+        return lines
+    lines = [f"job {job_id}: would run, since {reuse.runs[job_id]}"]
+    key = reuse.keys.get(job_id)
+    before = found.store.of_job(tenant, job_id, workflow.name) if found.store is not None else None
+    if before is None:
+        return [*lines, "  no earlier run of it is remembered"]
+    if key is None:
+        return [*lines, f"  run {before.run} made it before; not all that it reads is known by content yet"]
+    differing = differences(before.parts, key.parts)
+    if not differing:
+        return [*lines, f"  run {before.run} made the same before"]
+    return [*lines, f"  what differs from run {before.run}:", *(f"    {each.text}" for each in differing)]

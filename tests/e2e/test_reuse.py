@@ -1,0 +1,170 @@
+"""Reuse of results, by real processes: what was edited runs, with what follows from it, and nothing else does; and who lies is found out.
+
+The workflow is of six jobs with finals all the way: what an earlier run handed over is where a later one finds it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.testbed.stager import Stager
+from tests.testbed.waiting import wait_until
+
+WORKFLOW = """stager: 1
+name: words
+on_exists: replace
+jobs:
+  count:
+    foreach: {text: "here:texts/*.txt"}
+    run: echo {text.stem} >> "$RAN"; sh count.sh {text} > {text.stem}.count
+    inputs: ["{text}", here:count.sh]
+    outputs: {"{text.stem}.count": "here:out/"}
+    env_pass: [RAN]
+  total:
+    run: echo total >> "$RAN"; sh total.sh *.count > total.txt
+    inputs: ["*.count", here:total.sh]
+    outputs: {total.txt: "here:out/"}
+    env_pass: [RAN]
+  shout:
+    run: echo shout >> "$RAN"; tr a-z A-Z < total.txt > shout.txt
+    inputs: [total.txt]
+    outputs: {shout.txt: "here:out/"}
+    env_pass: [RAN]
+"""
+
+
+class Bed:
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.stager = Stager(place / "s", place / "home", env={"RAN": str(place / "ran")})
+        (place / "texts").mkdir()
+        for name in "abcd":
+            (place / "texts" / f"{name}.txt").write_text(f"{name} one two\n")
+        (place / "count.sh").write_text("wc -w < $1\n")
+        (place / "total.sh").write_text("cat $*\necho sum\n")
+        (place / "w.yml").write_text(WORKFLOW)
+
+    def again(self, *words: str, code: int = 0) -> tuple[list[str], str]:
+        """(the jobs that ran, what was said of reuse)."""
+        (self.place / "ran").unlink(missing_ok=True)
+        done = self.stager.run("submit", "w.yml", "--quiet", *(words or ("--reuse",)), cwd=self.place, code=code)
+        said = [line for line in done.stderr.splitlines() if "jobs reused" in line]
+        return self.ran(), said[0] if said else done.stderr
+
+    def ran(self) -> list[str]:
+        return sorted((self.place / "ran").read_text().split()) if (self.place / "ran").exists() else []
+
+    def explain(self, job: str) -> str:
+        return self.stager.run("plan", "w.yml", "--explain", job, cwd=self.place).stdout
+
+    def results(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.stager.state_dir / "results.sqlite", isolation_level=None)
+
+
+@pytest.fixture
+def bed(short_dir: Path) -> Iterator[Bed]:
+    made = Bed(short_dir)
+    yield made
+    made.stager.end()
+
+
+ALL = ["a", "b", "c", "d", "shout", "total"]
+
+
+def test_what_was_edited_runs_with_what_follows_and_nothing_else(bed: Bed) -> None:
+    assert bed.again()[0] == ALL
+    assert bed.again() == ([], "6 of 6 jobs reused, 0 B over the WAN")
+    info, jobs = bed.stager.json("runs")[0], bed.stager.json("jobs")
+    assert (info["state"], info["jobs_done"], info["jobs_reused"]) == ("succeeded", 6, 6)
+    assert {job["reused_from"] for job in jobs} == {"words-1"} and {job["attempts"] for job in jobs} == {0}
+    ledger = bed.stager.json("ledger")
+    assert {file["state"] for file in ledger} == {"durable"} and all(file["blake3"] for file in ledger)
+    assert "6 of them reused" in bed.stager.run("report").stdout + bed.stager.run("status").stdout
+
+    os.utime(bed.place / "count.sh")
+    assert bed.again() == ([], "6 of 6 jobs reused, 0 B over the WAN"), "touched, and the same"
+
+    (bed.place / "total.sh").write_text("cat $*\necho SUM\n")
+    told = bed.explain("total")
+    assert "no run that is remembered made this" in told and "what differs from run words-1:\n    input total.sh: " in told
+    assert "its input 'total.txt' is made anew by 'total'" in bed.explain("shout") and "reused, run words-1" in bed.explain(
+        "count[texts/a.txt]"
+    )
+    assert bed.again()[0] == ["shout", "total"]
+    assert (bed.place / "out/total.txt").read_text().endswith("SUM\n")
+
+    (bed.place / "texts" / "e.txt").write_text("e\n")
+    ran, said = bed.again()
+    assert ran == ["e", "shout", "total"] and said.startswith("4 of 7 jobs reused")
+
+    edited = WORKFLOW.replace("shout.txt", "loud.txt")
+    (bed.place / "w.yml").write_text(edited)
+    assert bed.again()[0] == ["shout"] and (bed.place / "out/loud.txt").exists()
+    (bed.place / "w.yml").write_text(edited.replace("shout:", "louder:").replace("env_pass: [RAN]", "env_pass: [RAN]\n    cores: 2"))
+    assert bed.again()[0] == [], "what a job is called and may take bears on nothing that it makes"
+
+
+def test_what_lies_is_found_out(bed: Bed) -> None:
+    bed.again()
+    text, before = bed.place / "texts" / "a.txt", os.stat(bed.place / "texts" / "a.txt")
+    text.write_text("a six four\n"[: before.st_size].ljust(before.st_size - 1, "x")[: before.st_size - 1] + "\n")
+    os.utime(text, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert os.stat(text).st_size == before.st_size
+    assert "`touch` it" in bed.again(code=3)[1] and bed.ran() == [], "another content under the old time"
+    os.utime(text)
+    assert bed.again()[0] == ["a", "shout", "total"]
+
+    (bed.place / "out" / "shout.txt").write_text("not what it was\n")
+    ran, _ = bed.again()
+    assert ran == ["shout"] and (bed.place / "out/shout.txt").read_text().endswith("SUM\n"), "changed by somebody"
+
+    db = bed.results()
+    wrong = "0" * 64
+    (outputs,) = db.execute("SELECT outputs FROM results WHERE job = 'count[texts/b.txt]'").fetchone()
+    made = json.loads(outputs)
+    made[0][2] = wrong
+    db.execute("UPDATE results SET outputs = ? WHERE job = 'count[texts/b.txt]'", (json.dumps(made),))
+    assert "b" in bed.again()[0], "a record that says something else than what is at the destination"
+
+
+def test_what_is_asked_for_runs_again(bed: Bed) -> None:
+    bed.again()
+    assert bed.again("--rerun", "shout")[0] == ["shout"]
+    assert bed.again("--rerun", "count")[0] == ALL and bed.again("--rerun", "all")[0] == ALL and bed.again("--no-reuse")[0] == ALL
+    assert "names no job" in bed.again("--rerun", "shoot", code=2)[1]
+    assert bed.stager.run("results", "forget", "--job", "shout").stdout == "1 result forgotten\n"
+    assert bed.again()[0] == ["shout"]
+    (bed.place / "w.yml").write_text(WORKFLOW.replace("outputs: {shout.txt", "reuse: false\n    outputs: {shout.txt"))
+    assert bed.again()[0] == ["shout"]
+    bed.stager.env = {**bed.stager.env, "RAN": str(bed.place / "ran2")}
+    told = bed.explain("count[texts/a.txt]")
+    assert "passed variable RAN: its value differs" in told and str(bed.place) not in told
+    assert json.loads(bed.stager.run("gc", "--results", "--json").stdout)["results"] >= 6
+    assert bed.stager.run("results", "list", "--json").stdout.strip() == "[]"
+
+
+def test_a_scheduler_that_is_killed_loses_nothing_of_what_its_jobs_made(bed: Bed) -> None:
+    gate = bed.place / "gate"
+    held = WORKFLOW.replace("echo total >>", f"until test -e {gate}; do sleep 0.05; done; echo total >>")
+    (bed.place / "w.yml").write_text(held)
+    run = bed.stager.run("submit", "w.yml", "--reuse", "--detach", cwd=bed.place).stdout.strip()
+    wait_until(lambda: bed.ran() == ["a", "b", "c", "d"] and "4 done" in bed.stager.run("status", run).stdout, "the counts to be done")
+    pid = bed.stager.scheduler_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    gate.touch()
+    # Its variables were in the memory of the scheduler that is gone.
+    bed.stager.run("resume", run, "--quiet", cwd=bed.place)
+    assert bed.again() == ([], "6 of 6 jobs reused, 0 B over the WAN")
+    bed.stager.run("shutdown")
+    for name in bed.stager.state_dir.glob("results.sqlite*"):
+        name.unlink()
+    bed.stager.run("runs")
+    wait_until(lambda: len(json.loads(bed.stager.run("results", "list", "--json").stdout)) == 6, "all to be made up from the journal")
