@@ -48,6 +48,7 @@ COMMANDS = {
     "cluster": "certificates and invites by which hosts of a cluster know each other",
     "pegasus": "have Pegasus workflows staged: the entries of their catalogs",
     "profile": "measurements of job types: list, show, export, import, trace",
+    "notify": "who is told when a run ends or an origin is away: list, test",
     "gc": "remove what finished runs left behind",
     "shutdown": "end the scheduler of this state directory and its I/O node",
     "completion": "print the shell completion script",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,10 +26,12 @@ from stager.cli.options import (
     spill_option,
     where_option,
 )
+from stager.cli.picture_texts import PICTURES
+from stager.cli.plan_picture import picture_of
 from stager.cli.tables import plan_table, simulation_report
 from stager.cli.workflow_file import cluster_topology, read_only
 from stager.estimate import estimate
-from stager.model.errors import error_from
+from stager.model.errors import Refused, error_from
 from stager.model.workflow import Workflow, graph_of
 from stager.planning.explain import explain_file
 from stager.planning.fitting import check_hosts
@@ -51,7 +55,54 @@ from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
 
 if TYPE_CHECKING:
+    from stager import rest
     from stager.service.reusing import Remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The part or the form of a plan that is asked for."""
+
+    as_json: bool
+    drawn: str | None
+    by_type: bool | None
+    output: Path | None
+    explain: str | None
+
+
+def shown_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--json, --svg, --output and the like: as one value, `shown`."""
+
+    @functools.wraps(command)
+    def collected(
+        *args: Any, as_json: bool, drawn: str | None, by_type: bool | None, output: Path | None, explain: str | None, **kwargs: Any
+    ) -> Any:
+        return command(*args, shown=Shown(as_json, drawn, by_type, output, explain), **kwargs)
+
+    for option in reversed(SHOWN_OPTIONS):
+        collected = option(collected)
+    return collected
+
+
+SHOWN_OPTIONS = (
+    click.option("--json", "as_json", is_flag=True, help="print the plan as JSON, the same bytes for the same inputs"),
+    click.option("--svg", "drawn", flag_value="svg", help="print a picture: job types or jobs, origins, and the files between them"),
+    click.option("--dot", "drawn", flag_value="dot", help="print that picture for graphviz"),
+    click.option("--mermaid", "drawn", flag_value="mermaid", help="print that picture for pages of Markdown"),
+    click.option(
+        "--by-type/--by-job",
+        default=None,
+        help="a row or a box for each job type, or for each job; default: a row for each type, and a box for each job where they are few",
+    ),
+    click.option(
+        "--output",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="write the plan's JSON there, for `submit --plan`; with --svg, --dot or --mermaid the picture",
+    ),
+    click.option(
+        "--explain", metavar="NAME", help="why the plan fetches, keeps or drops this file; or why this job would run, or need not"
+    ),
+)
 
 
 @click.command(
@@ -60,6 +111,9 @@ Example:
   stager plan workflow.yml
   stager plan workflow.yml --capacity '20 GB' --output plan.json
   stager submit workflow.yml --plan plan.json
+  stager plan workflow.yml --by-job
+  stager plan workflow.yml --svg --output plan.svg
+  stager plan workflow.yml --dot | dot -Tpdf >plan.pdf
   stager plan workflow.yml --explain mosaic.fits
   stager plan workflow.yml --reuse --explain project_07
   stager plan workflow.yml --topology cluster.yml --explain mosaic.fits
@@ -77,9 +131,7 @@ Example:
 @reuse_option
 @rerun_option
 @where_option
-@click.option("--json", "as_json", is_flag=True, help="print the plan as JSON, the same bytes for the same inputs")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="write the plan's JSON there, for `submit --plan`")
-@click.option("--explain", metavar="NAME", help="why the plan fetches, keeps or drops this file; or why this job would run, or need not")
+@shown_option
 @click.option(
     "--topology",
     "cluster",
@@ -104,9 +156,7 @@ def command(
     reuse: bool | None,
     rerun: tuple[str, ...],
     where: Where,
-    as_json: bool,
-    output: Path | None,
-    explain: str | None,
+    shown: Shown,
     cluster: Path | None,
     simulated: bool,
 ) -> None:
@@ -115,26 +165,36 @@ def command(
 
     With --server the service plans, as it would for `stager submit --server`. What lies beside FILE goes along.
     """
+    if shown.drawn is not None and shown.as_json:
+        raise click.UsageError("--json prints the plan, and --svg, --dot and --mermaid a picture of it: ask for one of them")
     if where.server:
-        own = (capacity, cores, output, explain, cluster, simulated or None, reuse or None, rerun or None)
+        own = (capacity, cores, shown.explain, cluster, simulated or None, reuse or None, rerun or None)
         if any(each is not None for each in own):
-            text = "a service plans for its own nodes: leave out --capacity, --cores, --output, --explain, --topology, --simulate,"
-            text = f"{text} --reuse and --rerun"
-            raise click.UsageError(f"{text}, or --server")
-        plan_there(where, file, spill, output_origin, copies, ignore_profiles=ignore_profiles, no_direct=no_direct, as_json=as_json)
+            text = "a service plans for its own nodes: leave out --capacity, --cores, --explain, --topology, --simulate, --reuse"
+            raise click.UsageError(f"{text} and --rerun, or --server")
+        if shown.output is not None and shown.drawn is None:
+            raise click.UsageError("a plan for the nodes of a service is not for `submit`: leave out --output, or --server")
+        # Others plan without it, and begin sooner.
+        from stager import rest
+
+        options = rest.Options(
+            spill=spill, output_origin=output_origin, copies=copies, ignore_profiles=ignore_profiles, no_direct=no_direct
+        )
+        plan_there(where, file, options, shown)
         return
-    if cluster is not None and (output is not None or capacity is not None or cores is not None):
+    if cluster is not None and (shown.output is not None or capacity is not None or cores is not None):
         raise click.UsageError(
             "--topology says what there is, and its plan is not for `submit`: leave out --output, --capacity and --cores"
         )
     if rerun and reuse is False:
         raise click.UsageError("--rerun says what is not to be reused of what else is: leave out --no-reuse")
-    if (output is not None or cluster is not None or simulated) and (reuse or rerun):
+    of_all = cluster is not None or simulated or (shown.output is not None and shown.drawn is None)
+    if of_all and (reuse or rerun):
         raise click.UsageError("--output, --topology and --simulate are about all jobs: leave out --reuse and --rerun, or these")
     settings = settings_of(where.state_dir, capacity, cores)
     asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, reuse, rerun)
     workflow = read_only(settings, file, output_origin)
-    plan_here(settings, workflow, asked, cluster, output, explain, as_json=as_json, simulated=simulated)
+    plan_here(settings, workflow, asked, cluster, shown, simulated=simulated)
 
 
 def plan_here(
@@ -142,12 +202,11 @@ def plan_here(
     workflow: Workflow,
     asked: SubmitOptions,
     cluster: Path | None,
-    output: Path | None,
-    explain: str | None,
+    shown: Shown,
     *,
-    as_json: bool,
     simulated: bool,
 ) -> None:
+    explain = shown.explain
     if explain is not None and explain in workflow.jobs:
         click.echo("\n".join(job_explained(workflow, settings, replace(asked, reuse=True), explain)))
         if explain not in workflow.files:
@@ -155,7 +214,7 @@ def plan_here(
     copies = copies_of(settings, asked.copies) if cluster is None else asked.copies or 1
     profiles, policy = load_profiles(settings), policy_of(asked.no_direct, copies)
     topology = cluster_topology(cluster, workflow) if cluster is not None else topology_of(settings, workflow)
-    of_all = output is not None or explain is not None or cluster is not None or simulated
+    of_all = (shown.output is not None and shown.drawn is None) or explain is not None or cluster is not None or simulated
     found = None if of_all else looked_up(workflow, settings, asked)
     if found is None:
         ignored = asked.ignore_profiles
@@ -163,15 +222,11 @@ def plan_here(
     else:
         plan = plan_with(workflow, settings, profiles, asked, found)
         tell_reuse(workflow, found, plan)
-    if output is not None:
-        output.write_text(to_json(plan))
     if explain is not None:
+        write_out(shown, workflow, plan)
         click.echo("\n".join(explain_file(workflow, graph_of(workflow), plan, topology, explain)))
         return
-    if as_json:
-        click.echo(to_json(plan), nl=False)
-    else:
-        plan_table(finals_of(workflow), plan, workflow.notes)
+    show(shown, workflow, plan, workflow.notes)
     if not workflow.engine:
         tell_taken(workflow, settings)
     check_capacity(plan)
@@ -205,27 +260,36 @@ def tell_reuse(workflow: Workflow, found: Remembered, plan: Plan) -> None:
         click.echo(line, err=True)
 
 
-def plan_there(
-    where: Where,
-    file: Path,
-    spill: str | None,
-    output_origin: str | None,
-    copies: int | None,
-    *,
-    ignore_profiles: bool,
-    no_direct: bool,
-    as_json: bool,
-) -> None:
-    from stager import rest
+def write_out(shown: Shown, workflow: Workflow | None, plan: Plan) -> str:
+    """The plan as JSON or drawn, in the file that was named, too."""
+    if shown.drawn is None:
+        text = to_json(plan)
+    elif workflow is None:
+        why = "a picture needs the workflow, and not all of it can be read here"
+        raise Refused(f"{why}: leave out --{shown.drawn}; the dashboard of the service draws its runs", code="no_picture")
+    else:
+        text = PICTURES[shown.drawn](picture_of(workflow, plan, by_type=shown.by_type))
+    if shown.output is not None:
+        shown.output.write_text(text, encoding="utf-8")
+    return text
+
+
+def show(shown: Shown, workflow: Workflow | None, plan: Plan, notes: Sequence[str]) -> None:
+    """`workflow` None: it cannot be read here. `notes`: of whoever has read it."""
+    text = write_out(shown, workflow, plan)
+    if shown.as_json or (shown.drawn is not None and shown.output is None):
+        click.echo(text.encode(), nl=False)
+    else:
+        types = () if workflow is None or shown.by_type is False else picture_of(workflow, plan, by_type=True).types()
+        plan_table(finals_of(workflow) if workflow is not None else (), plan, notes, types)
+
+
+def plan_there(where: Where, file: Path, options: rest.Options, shown: Shown) -> None:
     from stager.cli.remote import planned_at
 
-    options = rest.Options(spill=spill, output_origin=output_origin, copies=copies, ignore_profiles=ignore_profiles, no_direct=no_direct)
     planned, workflow = planned_at(where, file, options)
     plan = from_json(json.dumps(planned.plan), "the service's plan")
-    if as_json:
-        click.echo(to_json(plan), nl=False)
-    else:
-        plan_table(finals_of(workflow) if workflow is not None else (), plan, planned.notes)
+    show(shown, workflow, plan, planned.notes)
     if planned.fault is not None:
         raise error_from(planned.fault.fault())
 

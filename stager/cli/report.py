@@ -12,6 +12,8 @@ from stager import wire
 from stager.cli.estimates import missing_notes, money
 from stager.cli.links import link_lines
 from stager.cli.options import RunName, json_option, prices_option, print_json, state_dir_option
+from stager.cli.picture_texts import svg_text
+from stager.cli.plan_picture import picture_of
 from stager.cli.prices import table_of
 from stager.cli.range import range_text
 from stager.cli.reach import find_run, reach_here
@@ -67,7 +69,8 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
     notes = [*notes_of(cluster, plan, paid, table), *(f"note: {text}" for text in link_notes(cluster, workflow))]
     if html is not None:
         rows = [(line.name, *cells(line)) for line in lines]
-        page = page_of(summary, history, rows, table.currency, notes, spent_rows(spent), said_of(spent))
+        drawn = svg_text(picture_of(workflow, plan), alone=False)
+        page = page_of(summary, history, rows, table.currency, notes, spent_rows(spent), said_of(spent), drawn)
         html.write_text(page, encoding="utf-8")
     if as_json:
         told = report_json(summary, history, lines, table) | {"time_spent": spent_json(spent), "makespan_range": range_json(plan, lines)}

@@ -31,7 +31,11 @@ h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margi
 table { border-collapse: collapse; } td, th { padding: .2rem 0 .2rem 1.2rem; text-align: right; border-bottom: 1px solid var(--rule); }
 td { white-space: nowrap; } td:first-child, th:first-child { text-align: left; padding-left: 0; white-space: normal; }
 tr.total td { font-weight: 600; } .wide { overflow-x: auto; } .note { margin: .4rem 0; color: var(--faint); }
-svg { width: 100%; min-width: 640px; height: auto; display: block; } svg text { font: 11px system-ui, sans-serif; fill: var(--faint); }
+svg { display: block; } svg:not(.plan) { width: 100%; min-width: 640px; height: auto; }
+svg:not(.plan) text { font: 11px system-ui, sans-serif; fill: var(--faint); }
+.plan .ink { fill: var(--ink); } .plan .faint { fill: var(--faint); } .plan .paper { fill: var(--paper); }
+.plan .box rect { fill: var(--paper); stroke: var(--faint); } .plan .head { fill: var(--faint); } .plan .arrow { stroke: var(--faint); }
+.plan .source rect { stroke: var(--ours); } .plan .destination rect { stroke: var(--type2); } .plan .box rect { stroke-width: 1.5; }
 .keys span { white-space: nowrap; margin-right: 1em; } i { display: inline-block; width: .8em; height: .8em; margin-right: .3em; }
 .held { fill: var(--held); } .ours { fill: var(--ours); } .bound { fill: var(--others); }
 @media (max-width: 600px) { body { margin: 1rem auto; } td, th { padding-left: .6rem; } td { font-size: 13px; } }
@@ -47,9 +51,10 @@ def page_of(
     notes: Sequence[str] = (),
     spent: Sequence[tuple[str, ...]] = (),
     said: Sequence[str] = (),
+    drawn: str = "",
 ) -> str:
     """`rows`: name, estimated, actual, off by. `notes`: what they rest on. `spent`: where the time went, with its heading; and what is
-    `said` of it.
+    `said` of it. `drawn`: the picture of its plan, as SVG.
     """
     title = f"run {summary.run}: {summary.outcome} after {format_duration(summary.wall_s)}"
     parts = [
@@ -61,6 +66,7 @@ def page_of(
         *(f'<p class="note">{escape(note)}</p>' for note in notes),
         *([f"<h2>Where the time went</h2>\n{table_of(('', *spent[0][1:]), spent[1:])}"] if spent[1:] else ()),
         *(f"<p>{escape(sentence)}</p>" for sentence in said),
+        *([f'<h2>Plan</h2>\n<div class="wide">{drawn}</div>'] if drawn else ()),
         "<h2>Timeline</h2>",
         timeline(history, summary.wall_s),
         "<h2>Bytes on the I/O nodes</h2>",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from stager import wire
@@ -9,6 +11,8 @@ from stager.cli.options import RunName, Where, json_option, print_json, where_op
 from stager.cli.progress import one_line
 from stager.cli.reach import find_run, reach
 from stager.model.units import format_size
+from stager.service.settings import state_dir_of
+from stager.service.state_dir import StateDir, notices_of
 
 
 @click.command(
@@ -51,6 +55,18 @@ def command(run: str | None, where: Where, as_json: bool) -> None:
         click.echo(waiting.message)
     for problem in status.problems:
         click.echo(f"! {problem.message}")
+    if not where.server:
+        tell_owed(where.state_dir)
+
+
+def tell_owed(state_dir: Path | None) -> None:
+    place = notices_of(StateDir(state_dir_of(state_dir)))
+    if place.exists():
+        # Few tell anybody.
+        from stager.cli.notify import owed_lines
+
+        for line in owed_lines(place):
+            click.echo(line)
 
 
 def node_state(node: wire.NodeView) -> str:

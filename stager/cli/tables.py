@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stager.cli.links import link_lines
+from stager.cli.plan_picture import Box, bases_text
 from stager.cli.range import assumed_text, range_text
 from stager.model.units import format_duration, format_size
 from stager.planning.plan import Access, Basis, Plan
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     # It imports the simulator, which no table needs.
     from stager.estimate import Report
 
-JOBS_SHOWN = 40
 PIPE_WIDTH = 160
 
 
@@ -64,8 +64,8 @@ def off_lines(plan: Plan) -> list[str]:
     return [f"it may take         {said}{why}"] if (said := range_text(plan)) else []
 
 
-def plan_table(finals: Collection[str], plan: Plan, notes: Sequence[str]) -> None:
-    """`notes`: of whoever read the workflow, beside those of the plan."""
+def plan_table(finals: Collection[str], plan: Plan, notes: Sequence[str], types: Iterable[Box] = ()) -> None:
+    """`notes`: of whoever read the workflow, beside those of the plan. `types`: to be told instead of each job."""
     spill = f"spilling to {plan.spill_origin!r}" if plan.spill_origin else "no spill origin"
     out, each = console(), f" on each of {plan.nodes} nodes" if plan.nodes > 1 else ""
     facts = [
@@ -82,6 +82,39 @@ def plan_table(finals: Collection[str], plan: Plan, notes: Sequence[str]) -> Non
     ]
     for line in [*facts, *off_lines(plan), *(f"{'links' if not at else '':<20}{line}" for at, line in enumerate(link_lines(plan.links)))]:
         out.print(line, markup=False)
+    out.print()
+    if rows := type_rows(types):
+        print_table(TYPE_COLUMNS, rows)
+    else:
+        job_table(plan)
+    for note in (*notes, *plan.notes):
+        out.print(f"note: {note}", markup=False)
+
+
+TYPE_COLUMNS = [
+    (name, "left" if name in ("job type", "basis") else "right")
+    for name in ("job type", "jobs", "compute", "basis", "inputs", "bytes", "outputs", "bytes", "basis")
+]
+
+
+def type_rows(types: Iterable[Box]) -> list[tuple[str, ...]]:
+    return [
+        (
+            box.name,
+            str(box.jobs),
+            format_duration(box.compute_s),
+            bases_text(box.compute_from),
+            str(box.reads.files),
+            format_size(box.reads.size_bytes),
+            str(box.makes.files),
+            format_size(box.makes.size_bytes),
+            bases_text(box.sizes_from),
+        )
+        for box in types
+    ]
+
+
+def job_table(plan: Plan) -> None:
     columns = [
         ("order", "right"),
         ("job", "left"),
@@ -105,14 +138,9 @@ def plan_table(finals: Collection[str], plan: Plan, notes: Sequence[str]) -> Non
             format_size(p.reserve_bytes),
             p.reserve_basis.value,
         )
-        for p in plan.jobs[:JOBS_SHOWN]
+        for p in plan.jobs
     ]
-    out.print()
     print_table(columns, rows)
-    if len(plan.jobs) > JOBS_SHOWN:
-        out.print(f"… and {len(plan.jobs) - JOBS_SHOWN} more jobs (--json prints all)", markup=False)
-    for note in (*notes, *plan.notes):
-        out.print(f"note: {note}", markup=False)
 
 
 def simulation_report(report: Report) -> None:

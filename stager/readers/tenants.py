@@ -51,13 +51,14 @@ def read_tenants(path: Path) -> Tenants:
     return parse_tenants(document, str(path))
 
 
-def check_owner(path: Path, found: os.stat_result) -> None:
+def check_owner(path: Path, found: os.stat_result, code: str = "tenants_denied") -> None:
+    """Raises Denied."""
     if not stat.S_ISREG(found.st_mode):
-        raise Denied(f"{path} is not a file", code="tenants_denied", subject=str(path))
+        raise Denied(f"{path} is not a file", code=code, subject=str(path))
     if found.st_uid not in (os.geteuid(), 0):
-        raise Denied(f"{path} belongs to another user; make it your own", code="tenants_denied", subject=str(path))
+        raise Denied(f"{path} belongs to another user; make it your own", code=code, subject=str(path))
     if found.st_mode & 0o077:
-        raise Denied(f"{path} is open to other users; chmod 600 {path}", code="tenants_denied", subject=str(path))
+        raise Denied(f"{path} is open to other users; chmod 600 {path}", code=code, subject=str(path))
 
 
 def parse_tenants(document: Mapping[str, Any], source: str) -> Tenants:

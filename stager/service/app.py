@@ -20,7 +20,7 @@ from stager.planning.policy import Policy
 from stager.runtime.clock import SteadyClock
 from stager.runtime.node_link import NodeSource
 from stager.scheduler import events as ev
-from stager.service.driving import Driving
+from stager.service.driving import Driving, Heard
 from stager.service.giving_up import Patience, give_up
 from stager.service.hosts import HostWatch
 from stager.service.lifetime import Lifetime
@@ -100,9 +100,10 @@ def opened(
     *,
     is_service: bool,
     beside: Sequence[NodeSource] = (),
+    told: Sequence[Heard] = (),
 ) -> Scheduler:
     """Makes contact with the embedded node, with those that the settings name and those `beside` them, and goes on with what was under
-    way.
+    way. `told`: who else hears of each batch.
     """
     settings = with_joined(settings)
     state_dir, tasks = StateDir(settings.state_dir), Tasks()
@@ -118,7 +119,7 @@ def opened(
     put, state = machine.inbox.put, past.machine.state
     knows_tenants = is_service or any(state.tenants)
     hosts = (HostWatch(machine.runs, state_dir.hosts).saw,) if settings.pool or knows_tenants else ()
-    heard = (Measuring(stores.profiles, past.machine).saw, recording.saw, run_service.saw, summaries.saw, *hosts)
+    heard = (Measuring(stores.profiles, past.machine).saw, recording.saw, run_service.saw, summaries.saw, *hosts, *told)
     driving = Driving(past.past, node.world, stores.journal, heard, lifetime, machine.pulse)
     patience = Patience(settings.gone_after_s, clock(), node.view.is_silent, node.hears_hosts)
     services = composed(

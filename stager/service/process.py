@@ -38,12 +38,13 @@ from stager.service.replaying import replayed
 from stager.service.sent_places import SENT
 from stager.service.settings import RestSettings, Settings
 from stager.service.shutdown import Shutdown
-from stager.service.state_dir import LockHeld, StateDir
-from stager.service.stores import open_stores
+from stager.service.state_dir import LockHeld, StateDir, notices_of, notify_file_of
+from stager.service.stores import Stores, open_stores
 from stager.service.threads import Threads
 from stager.service.watching import Holding, state_dir_gone, watch
 
 if TYPE_CHECKING:
+    from stager.service.notifying import Notifier
     from stager.service.reading import Reading
     from stager.service.rest.limits import Limiter
     from stager.service.sent_contents import SentStores
@@ -173,7 +174,11 @@ async def serve(
     asyncio.get_running_loop().set_default_executor(threads)
     holding, clock = Holding(state_dir, state_dir.lock_file()), SteadyClock()
     lifetime, stores = Lifetime(clock()), open_stores(state_dir)
+    # First of all, since the journal may be folded away.
+    notifier = await asyncio.to_thread(notifier_for, settings, state_dir, stores)
     past = await asyncio.to_thread(replayed, stores, machine_limits(settings))
+    if notifier is not None:
+        notifier.begin(past.machine.state)
     if rest is not None:
         # Workflows of tenants are read on threads beside the scheduler's own, which has to wait for each of them that long.
         sys.setswitchinterval(SWITCH_S)
@@ -181,7 +186,8 @@ async def serve(
     # Heard as soon as there is something to be ended; what the service imports takes a while.
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, lambda: interrupt(scheduler))
-    scheduler = opened(settings, stores, past, clock, lifetime, is_service=rest is not None)
+    told = (notifier.saw,) if notifier is not None else ()
+    scheduler = opened(settings, stores, past, clock, lifetime, is_service=rest is not None, told=told)
     services, activity = scheduler.services, Activity()
     # On a thread, since the node starts meanwhile.
     api = await asyncio.to_thread(make_api, services, lifetime, activity)
@@ -210,8 +216,20 @@ async def serve(
         tell_addresses(state_dir, past.epoch, rest_servers)
         await lifetime.ended.wait()
         code = await end(scheduler, lifetime, holding, [server for server, _ in servers], serving, end_reading)
+    if notifier is not None:
+        await asyncio.to_thread(notifier.close)
     await leave(beside, code)
     return code
+
+
+def notifier_for(settings: Settings, state_dir: StateDir, stores: Stores) -> Notifier | None:
+    """None: nobody is to be told, and nobody was. Most schedulers tell nobody, and start sooner without this."""
+    file, box = settings.notify_file or notify_file_of(state_dir), notices_of(state_dir)
+    if settings.notify_file is None and not (file.exists() or box.exists()):
+        return None
+    from stager.service.notifying import notifier_of
+
+    return notifier_of(file, box, settings.environ, stores.journal)
 
 
 def interrupt(scheduler: Scheduler) -> None:

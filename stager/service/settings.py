@@ -28,7 +28,7 @@ KEEP_FAILED_BYTES = 5_000_000_000
 # Of the files beside a workflow that a submit brings along.
 DIRECTORY_BYTES_MAX = 256 * 2**20
 CONFIG_KEYS = frozenset(
-    "state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool gone_after reuse".split()
+    "state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool gone_after reuse notify".split()
 )
 
 
@@ -57,7 +57,7 @@ class Settings:
     itself, for plans of its runs. `directory_bytes_max`: of the files that a
     tenant's submit may bring along.
     `gone_after_s`: nodes and hosts that are silent for so long are given up; None: by a person's word alone. `reuse`: a submit that does
-    not say reuses what earlier runs made.
+    not say reuses what earlier runs made. `notify_file` None: notify.toml of the state directory.
     """
 
     state_dir: Path
@@ -81,6 +81,7 @@ class Settings:
     directory_bytes_max: int = DIRECTORY_BYTES_MAX
     gone_after_s: float | None = None
     reuse: bool = False
+    notify_file: Path | None = None
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
@@ -243,6 +244,7 @@ def read_settings(
         nodes=nodes_of(nodes, env, config),
         copies=number("copies", env.get("STAGER_COPIES") or config.get("copies")) or 1,
         gone_after_s=gone_after_s,
+        notify_file=path_of(env.get("STAGER_NOTIFY") or config.get("notify"), env),
         pool=pool_of(str(pool or env.get("STAGER_POOL") or config.get("pool") or "")),
         reuse=switch("reuse", env.get("STAGER_REUSE") or config.get("reuse") or "off"),
     )

@@ -170,6 +170,16 @@ def file_system_of(path: Path, mounts: str | None = None) -> str:
     return kind
 
 
+def notify_file_of(state_dir: StateDir) -> Path:
+    """The file that says who is told of what; written by the owner."""
+    return state_dir.root / "notify.toml"
+
+
+def notices_of(state_dir: StateDir) -> Path:
+    """The box of what they were not told yet."""
+    return state_dir.root / "notices.sqlite"
+
+
 def pool_tls_of(state_dir: StateDir) -> Path:
     """The certificate of the pool of whoever runs the scheduler."""
     return state_dir.root / "pool-tls"

@@ -1,0 +1,174 @@
+"""The ways to tell somebody: a signed POST, a program, a mail. Blocking, each with an end.
+
+May know: sockets, processes, the references of secrets. One rule: neither a secret nor a URL is in what it raises; of a URL only the host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from stager import __version__
+from stager.model.notices import Target
+
+HTTP_S, COMMAND_S = 10.0, 60.0
+ANSWER_BYTES_MAX = 65_536
+# What says that the same again may do later; all else that is no success says no.
+LATER = frozenset((408, 425, 429))
+TEMPFAIL_EXIT = 75
+PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+SUBJECT_MAX = 150
+
+
+class Undelivered(Exception):
+    """`refused`: the other side answered and does not want it; more tries help seldom."""
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    environ: Mapping[str, str]
+    sendmail: str
+
+    def deliver(self, target: Target, notice_id: str, body: bytes) -> None:
+        """Raises Undelivered."""
+        if target.webhook:
+            post(target.webhook, notice_id, body, secret_of(target.secret, self.environ))
+        elif target.command:
+            run(target.command, body, self._environment(body))
+        else:
+            run((self.sendmail, "-i", "--", target.mail), mail_of(target.mail, notice_id, body), self._passed())
+
+    def _passed(self) -> dict[str, str]:
+        return {name: self.environ[name] for name in PASSED if name in self.environ}
+
+    def _environment(self, body: bytes) -> dict[str, str]:
+        """Each fact as a variable, for programs that read no JSON."""
+        told = json.loads(body)
+        named = {f"STAGER_{name.upper()}": value for name, value in (told | told.pop("facts")).items()}
+        return self._passed() | {name: str(value).replace("\0", "") for name, value in named.items()}
+
+
+def secret_of(reference: str, environ: Mapping[str, str]) -> bytes:
+    """Read anew for each try: a secret may be changed. Empty: there is none."""
+    kind, _, where = reference.partition(":")
+    if kind == "env" and not environ.get(where):
+        raise Undelivered(f"its secret is to be in the scheduler's environment as {where}, and is not")
+    if kind == "env":
+        return environ[where].encode()
+    if kind != "file":
+        return b""
+    try:
+        found = Path(where).read_bytes().strip()
+    except OSError as problem:
+        raise Undelivered(f"its secret cannot be read from {where}: {problem.strerror}") from None
+    if not found:
+        raise Undelivered(f"its secret is to be in {where}, which is empty")
+    return found
+
+
+def signature(secret: bytes, timestamp: str, body: bytes) -> str:
+    """Over the time as well, so that nobody can send an old notice again."""
+    return "v1=" + hmac.new(secret, timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+def post(webhook: str, notice_id: str, body: bytes, secret: bytes) -> None:
+    """Follows no redirection and uses no proxy: the signed words are for whom the file names."""
+    url = urlsplit(webhook)
+    timestamp = str(int(time.time()))
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": f"stager/{__version__}",
+        "Stager-Notice": notice_id,
+        "Stager-Timestamp": timestamp,
+    }
+    if secret:
+        headers["Stager-Signature"] = signature(secret, timestamp, body)
+    host = url.hostname or ""
+    connection: http.client.HTTPConnection
+    try:
+        if url.scheme == "https":
+            connection = http.client.HTTPSConnection(host, url.port, timeout=HTTP_S, context=ssl.create_default_context())
+        else:
+            connection = http.client.HTTPConnection(host, url.port, timeout=HTTP_S)
+        try:
+            connection.request("POST", (url.path or "/") + (f"?{url.query}" if url.query else ""), body, headers)
+            answer = connection.getresponse()
+            answer.read(ANSWER_BYTES_MAX)
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException, ValueError) as problem:
+        raise Undelivered(f"{host} does not answer: {reason(problem)}") from None
+    if not 200 <= answer.status < 300:
+        raise Undelivered(f"{host} answers {answer.status}", refused=300 <= answer.status < 500 and answer.status not in LATER)
+
+
+def reason(problem: Exception) -> str:
+    """Without what was asked for."""
+    if isinstance(problem, (TimeoutError, socket.timeout)):
+        return f"no word in {HTTP_S:g} s"
+    if isinstance(problem, ssl.SSLError):
+        return f"TLS: {problem.reason or 'the certificate is not accepted'}"
+    return getattr(problem, "strerror", None) or type(problem).__name__
+
+
+def run(words: tuple[str, ...], given: bytes, environment: dict[str, str]) -> None:
+    """Without a shell. What it started ends with it where it takes too long."""
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as problem:
+        raise Undelivered(f"{words[0]} cannot be started: {problem.strerror}") from None
+    try:
+        _, err = process.communicate(given, timeout=COMMAND_S)
+    except subprocess.TimeoutExpired:
+        raise Undelivered(f"{words[0]} did not end in {COMMAND_S:g} s") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if process.returncode:
+        last = err.decode(errors="replace").strip().rpartition("\n")[2]
+        said = f": {last[:120]}" if last else ""
+        raise Undelivered(f"{words[0]} ended with {process.returncode}{said}", refused=process.returncode != TEMPFAIL_EXIT)
+
+
+def mail_of(address: str, notice_id: str, body: bytes) -> bytes:
+    told: dict[str, Any] = json.loads(body)
+    message = EmailMessage()
+    message["To"] = address
+    message["Subject"] = one_line(f"stager: {told['text']}")[:SUBJECT_MAX]
+    message["Stager-Notice"] = notice_id
+    message["Auto-Submitted"] = "auto-generated"
+    facts = {**told, **told.pop("facts")}
+    lines = [f"{name}: {one_line(str(value))}" for name, value in facts.items() if value != "" and name != "text"]
+    message.set_content("\n".join([one_line(told["text"]), "", *lines, ""]))
+    return message.as_bytes()
+
+
+def one_line(text: str) -> str:
+    return "".join([letter if letter.isprintable() else " " for letter in text])

@@ -1,0 +1,185 @@
+"""Tells those who want to be told: notices are owed as soon as the journal holds what they are about, until they are delivered.
+
+May know: the box, the ways, the journal. One rule: neither a run nor the end of the scheduler waits for anybody who is told; what could not
+be delivered is owed, and the next scheduler goes on with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from stager.adapters.journal_sqlite import SqliteJournal
+from stager.adapters.notice_box import NoticeBox, Owed
+from stager.adapters.notice_ways import Undelivered, Ways
+from stager.model.notices import Notice, NotifyRules, Target
+from stager.model.units import counted
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
+from stager.scheduler.state import State
+from stager.service.notices import KnownRun, NoticeFold, body_of
+
+log = logging.getLogger(__name__)
+# Between two tries at one target: twice as long each time.
+AGAIN_S_MIN, AGAIN_S_MAX = 1.0, 300.0
+REFUSALS_MAX = 5
+OWED_S_MAX = 7 * 86_400.0
+GIVEN_UP_KEPT_S = 30 * 86_400.0
+CLOSE_S = 3.0
+# So many batches are looked through again after a crash, at most, where none of them made a notice.
+CURSOR_EVERY = 1_000
+
+
+class Notifier:
+    """`catch_up` before the journal is replayed, `begin` after it, `saw` on the driving thread; a thread for each target."""
+
+    def __init__(self, box: NoticeBox, rules: NotifyRules, environ: Mapping[str, str], journal: SqliteJournal) -> None:
+        self.box, self.rules, self.journal = box, rules, journal
+        self.ways = Ways(environ, rules.sendmail)
+        self.fold = NoticeFold(box.source, rules.away_after_s)
+        self.pending: list[Notice] = []
+        self.last = self.written = 0
+        self.changed = threading.Condition()
+        self.made = 0
+        self.ending = False
+        self.threads = [
+            threading.Thread(target=self._tell, args=(each,), name=f"notify {each.name}", daemon=True) for each in rules.targets
+        ]
+
+    def catch_up(self) -> None:
+        """Owes what an earlier scheduler had no time for. A journal of before anybody was to be told only says what goes on."""
+        end, place = self.journal.next_seq - 1, self.box.place()
+        dropped = self.box.keep_only([target.name for target in self.rules.targets])
+        self.box.forget_given_up(time.time() - GIVEN_UP_KEPT_S)
+        if dropped:
+            log.warning("%s owed to targets that are no longer named are dropped", counted(dropped, "notice"))
+        after = 0
+        # A journal that ends before that place was begun anew.
+        if place is not None and place[0] <= end:
+            after = place[0]
+            self.fold.take_up(place[1])
+        for batch in self.journal.batches(after):
+            made = self.fold.saw(batch.number, batch.events, batch.commands)
+            self.pending += made if place is not None else []
+        self.last = end
+        self._owe(always=True)
+
+    def _rebase(self) -> None:
+        """The journal may have been folded away meanwhile, and counts from the beginning."""
+        if self.journal.next_seq - 1 < self.last:
+            self.last = self.journal.next_seq - 1
+            self.fold.kept.moving.clear()
+            self._owe(always=True)
+
+    def begin(self, state: State) -> None:
+        """The journal was replayed. `state`: read on the driving thread only."""
+        self._rebase()
+
+        def lfn_of(file_id: str) -> str:
+            entry = state.files.get(file_id)
+            return entry.lfn if entry is not None else ""
+
+        def run_of(run: str) -> KnownRun:
+            entry = state.runs.get(run)
+            return KnownRun(entry.workflow.name, entry.tenant) if entry is not None else KnownRun("", "")
+
+        self.fold.lfn_of, self.fold.run_of = lfn_of, run_of
+        for thread in self.threads:
+            thread.start()
+
+    def saw(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> None:
+        """The journal holds this batch. What cannot be written now is with the next one, or is made again by the next scheduler."""
+        self.last = self.journal.next_seq - 1
+        try:
+            self.pending += self.fold.saw(self.last, events, commands)
+        except Exception:
+            # No run ends because of who is told of it.
+            log.exception("a defect of stager: nobody is told of batch %d", self.last)
+        if self.pending or self.last - self.written >= CURSOR_EVERY:
+            try:
+                self._owe(always=self.last - self.written >= CURSOR_EVERY)
+            except sqlite3.Error as problem:
+                log.error("notices cannot be kept just now: %s", problem)
+
+    def _owe(self, *, always: bool) -> None:
+        """`always`: also where nobody wants to be told, so that the place is known from which a restart has to look."""
+        rows = []
+        for notice in self.pending:
+            body = body_of(notice)
+            rows += [(notice.id, target.name, notice.at, body) for target in self.rules.targets if target.wants(notice)]
+        if rows or always:
+            self.box.add(rows, self.last, self.fold.to_keep())
+            self.written = self.last
+        self.pending = []
+        if rows:
+            with self.changed:
+                self.made += 1
+                self.changed.notify_all()
+
+    def close(self) -> None:
+        """What is due is tried once more, for a moment."""
+        with self.changed:
+            self.ending = True
+            self.changed.notify_all()
+        end = time.monotonic() + CLOSE_S
+        for thread in self.threads:
+            if thread.is_alive():
+                thread.join(max(0.0, end - time.monotonic()))
+        self.box.close()
+
+    def _tell(self, target: Target) -> None:
+        """One after the other, in the order of the journal: a target that is down is asked with the first of them."""
+        failures, not_before = 0, 0.0
+        while True:
+            with self.changed:
+                seen = self.made
+            try:
+                owed = self.box.first(target.name)
+                if owed is not None and time.monotonic() >= not_before:
+                    failures = 0 if self._try(target, owed) else failures + 1
+                    not_before = time.monotonic() + (min(AGAIN_S_MAX, AGAIN_S_MIN * 2 ** (failures - 1)) if failures else 0.0)
+                    continue
+            except sqlite3.Error as problem:
+                log.error("notices of %s cannot be read just now: %s", target.name, problem)
+                owed, not_before = None, time.monotonic() + AGAIN_S_MAX
+            with self.changed:
+                if self.ending:
+                    return
+                if self.made == seen:
+                    wait_s = max(0.0, not_before - time.monotonic())
+                    self.changed.wait(wait_s if owed is not None or wait_s else None)
+
+    def _try(self, target: Target, owed: Owed) -> bool:
+        """False: it is to be tried again later."""
+        try:
+            self.ways.deliver(target, owed.id, owed.body)
+        except Undelivered as problem:
+            hopeless = (problem.refused and owed.tries + 1 >= REFUSALS_MAX) or time.time() - owed.made_at > OWED_S_MAX
+            if hopeless:
+                log.error("notice %s to %s is given up: %s", owed.id, target.name, problem)
+            elif not owed.tries:
+                log.warning("notice %s to %s is owed, since %s; it is tried again", owed.id, target.name, problem)
+            self.box.failed(owed, str(problem), given_up=hopeless)
+            return hopeless
+        self.box.delivered(owed)
+        return True
+
+
+def notifier_of(file: Path, place: Path, environ: Mapping[str, str], journal: SqliteJournal) -> Notifier | None:
+    """`file`: notify.toml; `place`: of the box. None: nobody is to be told. Raises InvalidInput or Denied for a file that is wrong."""
+    from stager.readers.notify import read_notify
+
+    rules = read_notify(file)
+    if rules is None or not rules.targets:
+        if place.exists():
+            box = NoticeBox(place)
+            box.leave_off()
+            box.close()
+        return None
+    notifier = Notifier(NoticeBox(place), rules, environ, journal)
+    notifier.catch_up()
+    return notifier
