@@ -9,6 +9,7 @@ use std::path::Path;
 
 use libc::{c_char, c_int, pid_t};
 
+use crate::landlock;
 use crate::spec::Spec;
 use crate::sys;
 use crate::tree;
@@ -63,7 +64,7 @@ pub struct Started {
     pub counters: Option<File>,
 }
 
-pub fn launch(spec: &Spec, logs: &Logs) -> Result<Started, Refusal> {
+pub fn launch(spec: &Spec, logs: &Logs, rules: Option<OwnedFd>) -> Result<Started, Refusal> {
     let invalid = |message| Refusal { code: "start_failed", message };
     let arguments = spec.arguments().map_err(invalid)?;
     let environment = spec.environment().map_err(invalid)?;
@@ -86,6 +87,7 @@ pub fn launch(spec: &Spec, logs: &Logs) -> Result<Started, Refusal> {
         arguments: &arguments,
         environment: &environment,
         unprivileged: spec.unprivileged,
+        rules,
     };
     let parent = std::process::id() as pid_t;
     let root = sys::fork_with(0).map_err(|error| failed("the job's process cannot be made", error))?;
@@ -115,6 +117,8 @@ struct Start<'a> {
     arguments: &'a [CString],
     environment: &'a [CString],
     unprivileged: bool,
+    /// Of Landlock.
+    rules: Option<OwnedFd>,
 }
 
 impl Start<'_> {
@@ -145,7 +149,7 @@ impl Start<'_> {
         if self.unprivileged {
             sys::drop_capabilities()?;
         }
-        Ok(())
+        self.rules.as_ref().map_or(Ok(()), landlock::restrict)
     }
 
     fn exec(&self) -> io::Error {
@@ -192,6 +196,7 @@ fn explain(spec: &Spec, cwd: &OwnedFd, error: io::Error) -> Refusal {
     let exists = by_path && CString::new(program.as_str()).is_ok_and(|name| sys::open_at(cwd.as_raw_fd(), &name, libc::O_PATH, 0).is_ok());
     let (code, message) = match error.raw_os_error() {
         Some(libc::ENOENT) if exists => ("program_not_found", format!("the program {program:?} exists, but the interpreter that its first line (or its ELF header) names does not")),
+        Some(libc::ENOENT | libc::ENOTDIR) if spec.isolate && program.starts_with("/tmp/") => ("program_not_found", format!("the program {program:?} is not there: /tmp is the job's own; name it as an input, or say `isolate: off`")),
         Some(libc::ENOENT | libc::ENOTDIR) if by_path => ("program_not_found", format!("the program {program:?} does not exist; a job's paths are relative to its sandbox, so declare it as an input or give an absolute path")),
         Some(libc::ENOENT) => ("program_not_found", format!("the program {program:?} was not found in PATH ({})", spec.env.get("PATH").map_or("", String::as_str))),
         Some(libc::EACCES) => ("program_not_executable", format!("the program {program:?} may not be executed: it is a directory, lacks the execute bit, or lies on a noexec file system")),

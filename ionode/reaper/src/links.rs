@@ -1,13 +1,12 @@
 //! Linked inputs: read-only bind mounts of the store's files over empty targets in the sandbox. May know: paths below one directory, and mount.
 //! One rule: a target is reached from the sandbox one name at a time, never through a symlink, so no mount lands outside.
 
-use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
 use libc::c_ulong;
 
+use crate::paths::{by_fd, c_string};
 use crate::spec::Link;
 use crate::sys;
 
@@ -77,12 +76,4 @@ fn open_inside(sandbox: &Path, path: &Path) -> Result<OwnedFd, String> {
             .map_err(|error| format!("{}: {error}", name.to_string_lossy()))?;
     }
     Ok(here)
-}
-
-fn by_fd(fd: &OwnedFd) -> CString {
-    CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("digits hold no NUL")
-}
-
-fn c_string(text: &OsStr) -> Result<CString, String> {
-    CString::new(text.as_bytes()).map_err(|_| "its path holds a NUL byte".to_string())
 }

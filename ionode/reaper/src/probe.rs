@@ -5,22 +5,27 @@ use std::io::{Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use crate::confine::Confinement;
 use crate::isolate::Mode;
 use crate::spec::Link;
-use crate::{links, sys};
+use crate::{landlock, links, sys};
 
-/// JSON: can_link, why, pid_namespace (of a job with linked inputs), user_namespace.
+/// What the child of a trial says.
+const ALL: &str = "all";
+const LINKS: &str = "links";
+
+/// JSON: can_link, why, pid_namespace (of a job with linked inputs), user_namespace, isolation (what would hold a job to its sandbox).
 pub fn probe() -> serde_json::Value {
     let mut why_not = Vec::new();
     let directory = match scratch() {
         Ok(directory) => directory,
-        Err(error) => return answer(None, format!("no directory for a trial can be made: {error}")),
+        Err(error) => return answer(None, false, format!("no directory for a trial can be made: {error}")),
     };
-    let mut found = None;
+    let (mut found, mut mounts) = (None, false);
     for mode in Mode::worth_trying(true) {
         match trial(mode, &directory) {
-            Ok(()) => {
-                found = Some(mode);
+            Ok(read_only) => {
+                (found, mounts) = (Some(mode), read_only);
                 break;
             }
             Err(why) => why_not.push(why),
@@ -30,13 +35,15 @@ pub fn probe() -> serde_json::Value {
     why_not.dedup();
     let why =
         if found.is_some() { "a read-only bind mount was made and a write through it was refused".into() } else { why_not.join("; ") };
-    answer(found, why)
+    answer(found, mounts, why)
 }
 
-fn answer(mode: Option<Mode>, why: String) -> serde_json::Value {
+fn answer(mode: Option<Mode>, mounts: bool, why: String) -> serde_json::Value {
     let pid = mode.is_some_and(|mode| mode.pid);
     let user = mode.is_some_and(|mode| mode.user);
-    serde_json::json!({"can_link": mode.is_some(), "why": why, "pid_namespace": pid, "user_namespace": user})
+    let landlock = landlock::is_there() && (!mounts || sys::user_and_group().0 == 0);
+    let isolation = Confinement { mounts, landlock }.name();
+    serde_json::json!({"can_link": mode.is_some(), "why": why, "pid_namespace": pid, "user_namespace": user, "isolation": isolation})
 }
 
 fn scratch() -> std::io::Result<PathBuf> {
@@ -48,12 +55,15 @@ fn scratch() -> std::io::Result<PathBuf> {
     Ok(directory)
 }
 
-fn trial(mode: Mode, directory: &Path) -> Result<(), String> {
+/// Whether all can be made read-only, too.
+fn trial(mode: Mode, directory: &Path) -> Result<bool, String> {
     let (uid, gid) = sys::user_and_group();
     let (from_child, to_parent) = sys::pipe().map_err(|error| error.to_string())?;
     let pid = mode.fork().map_err(|error| format!("clone: {error}"))?;
     if pid == 0 {
-        let said = mode.settle(uid, gid).and_then(|()| refuses_writes(directory)).err().unwrap_or_else(|| "ok".into());
+        let tried = mode.settle(uid, gid).and_then(|()| refuses_writes(directory));
+        let read_only = || if sys::set_mount_attributes(c"/", true, sys::MOUNT_READ_ONLY, 0).is_ok() { ALL } else { LINKS };
+        let said = tried.map_or_else(|why| why, |()| read_only().into());
         let _ = File::from(to_parent).write_all(said.as_bytes());
         sys::exit_now(0);
     }
@@ -62,7 +72,8 @@ fn trial(mode: Mode, directory: &Path) -> Result<(), String> {
     let read = File::from(from_child).read_to_string(&mut said);
     sys::reap(pid, true);
     match (read, said.as_str()) {
-        (Ok(_), "ok") => Ok(()),
+        (Ok(_), ALL) => Ok(true),
+        (Ok(_), LINKS) => Ok(false),
         (Ok(_), "") | (Err(_), _) => Err("the trial process died".into()),
         _ => Err(said),
     }

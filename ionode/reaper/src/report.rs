@@ -14,6 +14,8 @@ pub enum Outcome {
     Signalled,
     Timeout,
     Killed,
+    /// It held more memory than it may, and was ended.
+    Memory,
     NotStarted,
 }
 
@@ -40,6 +42,19 @@ pub struct Report {
     pub chars_written: Option<u64>,
     /// Processes the reaper itself reaped: the job's first one and every one that lost its parent.
     pub processes: u32,
+    /// Of a job that was to be isolated: mounts, landlock, mounts+landlock, or none, since this host gives this user neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
+    /// Files below the watched directories that it opened, the first of them; and how many in all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub opened: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_count: Option<u64>,
+    /// With the outcome `memory`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_used_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit_bytes: Option<u64>,
 }
 
 impl Report {
@@ -61,6 +76,11 @@ impl Report {
             chars_read: None,
             chars_written: None,
             processes: 0,
+            isolation: None,
+            opened: Vec::new(),
+            opened_count: None,
+            memory_used_bytes: None,
+            memory_limit_bytes: None,
         }
     }
 

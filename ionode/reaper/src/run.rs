@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use libc::pid_t;
 use serde::{Deserialize, Serialize};
 
+use crate::confine::{self, Confinement};
 use crate::isolate::Mode;
 use crate::launch::{launch, Logs};
 use crate::report::{now_s, Outcome, Report};
 use crate::spec::Spec;
 use crate::supervise::{sweep, Supervisor};
 use crate::tree::Reach;
-use crate::{links, lock, sys, EXIT_NO_RESULT, EXIT_RESULT_WRITTEN, EXIT_TAKEN, EXIT_USAGE};
+use crate::{links, lock, sys, watch, EXIT_NO_RESULT, EXIT_RESULT_WRITTEN, EXIT_TAKEN, EXIT_USAGE};
 
 /// Beyond the grace: how long the init may take to end the tree before it is killed itself, and the tree with it.
 const INIT_MARGIN: Duration = Duration::from_secs(5);
@@ -61,14 +62,14 @@ fn attempt(spec: &Spec, lock: &File) -> Report {
         Err(refusal) => return Report::not_started(&spec.attempt_id, refusal.code, refusal.message),
     };
     let mut why_not = Vec::new();
-    for mode in Mode::worth_trying(!spec.mounts.is_empty()) {
+    for mode in Mode::worth_trying(spec.isolate || !spec.mounts.is_empty()) {
         match isolated(spec, mode, &logs, lock) {
             Answer::Report(report) => return *report,
             Answer::NoNamespace(why) => why_not.push(why),
         }
     }
     if spec.mounts.is_empty() {
-        return supervised(spec, &logs, Reach::Descendants);
+        return supervised(spec, &logs, Reach::Descendants, false);
     }
     why_not.dedup();
     let message = format!(
@@ -127,19 +128,40 @@ fn serve_as_init(spec: &Spec, mode: Mode, logs: &Logs, life: &OwnedFd, ids: (lib
     if let Err(why) = mode.settle(ids.0, ids.1) {
         return Answer::NoNamespace(why);
     }
-    let report = match links::bind_all(spec.sandbox(), &spec.mounts) {
-        Ok(()) => supervised(spec, logs, reach),
-        Err(message) => Report::not_started(&spec.attempt_id, "link_failed", message),
+    let refused = |code, message| Answer::Report(Box::new(Report::not_started(&spec.attempt_id, code, message)));
+    // Before the sandbox is mounted on itself: it may lie below one of these, and what the job does in it is its own affair.
+    let watch = if spec.isolate { watch::begin(&spec.watched) } else { None };
+    let confined = match spec.isolate.then(|| confine::by_mounts(spec)).transpose() {
+        Ok(confined) => confined.unwrap_or(false),
+        Err(message) => return refused("isolation_failed", message),
     };
+    if let Err(message) = links::bind_all(spec.sandbox(), &spec.mounts) {
+        return refused("link_failed", message);
+    }
+    let mut report = supervised(spec, logs, reach, confined);
+    if let Some((opened, count)) = watch.map(|watch| watch.opened(spec)).filter(|(_, count)| *count > 0) {
+        (report.opened, report.opened_count) = (opened, Some(count));
+    }
     Answer::Report(Box::new(report))
 }
 
-fn supervised(spec: &Spec, logs: &Logs, reach: Reach) -> Report {
+/// `mounts`: its namespace keeps it to its sandbox already.
+fn supervised(spec: &Spec, logs: &Logs, reach: Reach, mounts: bool) -> Report {
+    let refused = |code, message| Report::not_started(&spec.attempt_id, code, message);
+    // Root could mount all of it anew; for everybody else that is as good as it gets, and containers can still be started.
+    let rules = if spec.isolate && (!mounts || sys::user_and_group().0 == 0) { confine::by_landlock(spec, mounts) } else { Ok(None) };
+    let rules = match rules {
+        Ok(rules) => rules,
+        Err(message) => return refused("isolation_failed", message),
+    };
+    let held = Confinement { mounts, landlock: rules.is_some() };
     let supervisor = Supervisor::new(spec, reach);
-    match launch(spec, logs) {
+    let mut report = match launch(spec, logs, rules) {
         Ok(started) => supervisor.watch(started),
-        Err(refusal) => Report::not_started(&spec.attempt_id, refusal.code, refusal.message),
-    }
+        Err(refusal) => refused(refusal.code, refusal.message),
+    };
+    report.isolation = spec.isolate.then(|| held.name().into());
+    report
 }
 
 /// Waits for the init and hands TERM on to it. (wait status, whether TERM came)

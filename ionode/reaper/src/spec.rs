@@ -35,6 +35,18 @@ pub struct Spec {
     /// It gets no capability, also where the reaper's user is root, and no program gives it one.
     #[serde(default)]
     pub unprivileged: bool,
+    /// It writes in its sandbox and in a /tmp of its own, and nowhere else.
+    #[serde(default)]
+    pub isolate: bool,
+    /// In the sandbox: what /tmp and /var/tmp are for an isolated job.
+    #[serde(default)]
+    pub scratch_dir: Option<PathBuf>,
+    /// Directories below which it is told what an isolated job opens.
+    #[serde(default)]
+    pub watched: Vec<PathBuf>,
+    /// Its tree is ended where it holds more memory than this.
+    #[serde(default)]
+    pub memory_limit_bytes: Option<u64>,
     #[serde(default = "default_grace_s")]
     pub grace_s: f64,
     pub result_path: PathBuf,
@@ -68,6 +80,12 @@ impl Spec {
             absolute(key, path)?;
         }
         absolute("sandbox_dir", self.sandbox())?;
+        if let Some(path) = &self.scratch_dir {
+            absolute("scratch_dir", path)?;
+        }
+        for path in &self.watched {
+            absolute("watched", path)?;
+        }
         if !self.cwd.starts_with(self.sandbox()) {
             return Err(format!("cwd {:?} is not inside sandbox_dir {:?}", self.cwd, self.sandbox()));
         }

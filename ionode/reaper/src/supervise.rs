@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use libc::{c_int, pid_t};
 
 use crate::launch::Started;
+use crate::memory::MemoryLimit;
 use crate::report::{now_s, Outcome, Report};
 use crate::spec::Spec;
 use crate::sys::{self, Child};
@@ -42,6 +43,8 @@ pub struct Supervisor<'a> {
     counters: Option<File>,
     io: Option<Io>,
     processes: u32,
+    memory: Option<MemoryLimit>,
+    memory_used: Option<u64>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -60,6 +63,8 @@ impl<'a> Supervisor<'a> {
             counters: None,
             io: None,
             processes: 0,
+            memory: spec.memory_limit_bytes.map(|bytes| MemoryLimit::new(bytes, reach)),
+            memory_used: None,
         }
     }
 
@@ -104,8 +109,14 @@ impl<'a> Supervisor<'a> {
 
     fn advance(&mut self) {
         let now = Instant::now();
+        let is_too_large = matches!(self.phase, Phase::Running) && self.status.is_none() && self.is_too_large(now);
         match self.phase {
             Phase::Running if self.status.is_some() => self.begin_terminating(),
+            Phase::Running if is_too_large => {
+                self.why_ended = Some(Outcome::Memory);
+                // At once: what it would do with a grace is take more.
+                self.kill(KILL_AGAIN_FIRST);
+            }
             Phase::Running if self.deadline().is_some_and(|at| now >= at) => self.end(Outcome::Timeout),
             Phase::Terminating { until } if now >= until => self.kill(KILL_AGAIN_FIRST),
             Phase::Killing { next, pause } if now >= next => self.kill((pause * 2).min(KILL_AGAIN_MAX)),
@@ -119,10 +130,15 @@ impl<'a> Supervisor<'a> {
 
     fn next_instant(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Running => self.deadline(),
+            Phase::Running => [self.deadline(), self.memory.as_ref().map(|limit| limit.look_at)].into_iter().flatten().min(),
             Phase::Terminating { until } => Some(until),
             Phase::Killing { next, .. } => Some(next),
         }
+    }
+
+    fn is_too_large(&mut self, now: Instant) -> bool {
+        self.memory_used = self.memory.as_mut().and_then(|limit| limit.exceeded(now));
+        self.memory_used.is_some()
     }
 
     fn end(&mut self, why: Outcome) {
@@ -150,6 +166,7 @@ impl<'a> Supervisor<'a> {
                 Some(format!("the job ran longer than its timeout of {} s and was ended", self.spec.timeout_s.unwrap_or_default()))
             }
             Outcome::Killed => Some("the job was ended on request".into()),
+            Outcome::Memory => Some("the job used more memory than is declared and was ended".into()),
             Outcome::Signalled => signal.map(|number| format!("the job ended by signal {number}")),
             Outcome::Exited | Outcome::NotStarted => None,
         };
@@ -170,6 +187,11 @@ impl<'a> Supervisor<'a> {
             chars_read: self.io.map(|io| io.chars_read),
             chars_written: self.io.map(|io| io.chars_written),
             processes: self.processes,
+            isolation: None,
+            opened: Vec::new(),
+            opened_count: None,
+            memory_used_bytes: self.memory_used,
+            memory_limit_bytes: self.memory_used.and(self.spec.memory_limit_bytes),
         }
     }
 }

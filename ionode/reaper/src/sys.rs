@@ -236,14 +236,20 @@ pub fn forbid_core_dumps() {
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) };
 }
 
+/// No program that is run from here on gets rights that its caller has not: setuid has no effect.
+pub fn forbid_new_privileges() -> io::Result<()> {
+    // SAFETY: plain integer arguments.
+    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }).map(|_| ())
+}
+
 /// All sets, for good: no_new_privs keeps the next program from getting any back, by root's uid as by a setuid bit.
 pub fn drop_capabilities() -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     let header: [u32; 2] = [VERSION_3, 0];
     let none = [0u32; 6];
+    forbid_new_privileges()?;
     // SAFETY: integers only; capset reads a header of two words and two times three words of sets.
     unsafe {
-        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
         for capability in 0..64 as c_ulong {
             // Who may not is left with a set that nothing can be raised from.
             if libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 {
@@ -258,4 +264,85 @@ pub fn drop_capabilities() -> io::Result<()> {
 pub fn user_and_group() -> (libc::uid_t, libc::gid_t) {
     // SAFETY: cannot fail.
     unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// For `set_mount_attributes`.
+pub const MOUNT_READ_ONLY: u64 = 1;
+
+/// Of one mount, or of it and all below it. Linux 5.12.
+pub fn set_mount_attributes(place: &CStr, recursive: bool, set: u64, clear: u64) -> io::Result<()> {
+    const RECURSIVE: c_int = 0x8000;
+    // attr_set, attr_clr, propagation, userns_fd.
+    let attributes = [set, clear, 0, 0];
+    let flags = if recursive { RECURSIVE } else { 0 };
+    // SAFETY: a NUL-terminated path, and a structure of the size that is told with it.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            place.as_ptr(),
+            flags,
+            attributes.as_ptr(),
+            std::mem::size_of_val(&attributes),
+        )
+    };
+    check(done as c_int).map(|_| ())
+}
+
+/// 0 or below: this kernel has none.
+pub fn landlock_version() -> c_int {
+    // SAFETY: the call that asks takes no structure.
+    unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u64>(), 0, 1) as c_int }
+}
+
+/// A set of rules that forbids these accesses where no rule allows them.
+pub fn landlock_rules(handled: u64) -> io::Result<OwnedFd> {
+    // SAFETY: the structure's first field alone, and its size; the descriptor returned is ours.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_landlock_create_ruleset, &raw const handled, std::mem::size_of_val(&handled), 0);
+        Ok(OwnedFd::from_raw_fd(check(fd as c_int)?))
+    }
+}
+
+/// These accesses at `place`, and below it.
+pub fn landlock_allow(rules: &OwnedFd, access: u64, place: &OwnedFd) -> io::Result<()> {
+    #[repr(C, packed)]
+    struct Beneath {
+        access: u64,
+        place: c_int,
+    }
+    let beneath = Beneath { access, place: place.as_raw_fd() };
+    // SAFETY: the structure that the type 1 of rule has.
+    let done = unsafe { libc::syscall(libc::SYS_landlock_add_rule, rules.as_raw_fd(), 1, &raw const beneath, 0) };
+    check(done as c_int).map(|_| ())
+}
+
+pub fn landlock_restrict(rules: RawFd) -> io::Result<()> {
+    // SAFETY: plain integer arguments.
+    check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules, 0) } as c_int).map(|_| ())
+}
+
+/// A queue of opened files, empty yet; for root alone.
+pub fn watch_opens() -> io::Result<OwnedFd> {
+    let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
+    // SAFETY: integers only; the descriptor returned is ours.
+    unsafe {
+        Ok(OwnedFd::from_raw_fd(check(libc::fanotify_init(flags, (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK) as libc::c_uint))?))
+    }
+}
+
+/// Opens through this mount go into the queue.
+pub fn watch_mount(events: &OwnedFd, place: &CStr) -> io::Result<()> {
+    let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_MOUNT;
+    // SAFETY: a NUL-terminated path.
+    check(unsafe { libc::fanotify_mark(events.as_raw_fd(), flags, libc::FAN_OPEN, libc::AT_FDCWD, place.as_ptr()) }).map(|_| ())
+}
+
+/// The descriptors of the next events, which are the caller's to close; none: the queue is empty.
+pub fn read_events(events: &OwnedFd, buffer: &mut [u64]) -> Vec<RawFd> {
+    // SAFETY: the kernel writes whole events into a buffer of this size, which is aligned as they are.
+    let length = unsafe { libc::read(events.as_raw_fd(), buffer.as_mut_ptr().cast(), std::mem::size_of_val(buffer)) };
+    let words = usize::try_from(length).unwrap_or(0) / 8;
+    // Of three words each: lengths and versions, what happened, the descriptor with the pid above it.
+    buffer[..words].chunks_exact(3).map(|event| event[2] as u32 as RawFd).filter(|fd| *fd >= 0).collect()
 }

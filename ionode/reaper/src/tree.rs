@@ -30,6 +30,14 @@ pub struct Io {
 const ROUNDS_MAX: u32 = 20;
 
 impl Reach {
+    /// All that live of the job's tree.
+    pub fn members(self) -> Vec<pid_t> {
+        match self {
+            Reach::Namespace => pids().filter(|pid| *pid != std::process::id() as pid_t).collect(),
+            Reach::Descendants => descendants().into_iter().map(|(pid, _)| pid).collect(),
+        }
+    }
+
     pub fn signal(self, signal: c_int) {
         match self {
             Reach::Namespace => sys::kill(-1, signal),
@@ -68,8 +76,7 @@ fn signal_one(pid: pid_t, parent: pid_t, signal: c_int) -> bool {
 /// All of them with their parents.
 fn descendants() -> Vec<(pid_t, pid_t)> {
     let mut children: HashMap<pid_t, Vec<pid_t>> = HashMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+    for pid in pids() {
         if let Some(parent) = parent_of(pid) {
             children.entry(parent).or_default().push(pid);
         }
@@ -83,6 +90,11 @@ fn descendants() -> Vec<(pid_t, pid_t)> {
         }
     }
     found
+}
+
+fn pids() -> impl Iterator<Item = pid_t> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
 }
 
 fn parent_of(pid: pid_t) -> Option<pid_t> {

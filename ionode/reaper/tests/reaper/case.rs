@@ -58,7 +58,11 @@ fn write_program(to: &Path, text: &str) {
 
 impl Case {
     pub fn new(user: As) -> Case {
-        let root = tempfile::Builder::new().prefix("reaper").tempdir_in("/tmp").unwrap();
+        Case::new_in(user, Path::new("/tmp"))
+    }
+
+    pub fn new_in(user: As, place: &Path) -> Case {
+        let root = tempfile::Builder::new().prefix("reaper").tempdir_in(place).unwrap();
         place_binary(&root.path().join("reaper"));
         let at = |name: &str| root.path().join(name).to_str().unwrap().to_string();
         let spec = json!({

@@ -175,7 +175,7 @@ fn cwd_may_lie_below_the_sandbox() {
 }
 
 /// An "administrator" who allows no user namespaces, and a user without rights: uid 0 of a namespace with every capability dropped.
-const NO_NAMESPACES: [&str; 7] = [
+pub const NO_NAMESPACES: [&str; 7] = [
     "unshare",
     "-Ur",
     "sh",
@@ -200,6 +200,7 @@ fn where_nothing_can_be_mounted_the_job_is_not_started() {
     let said: Value = serde_json::from_slice(&probe.stdout).unwrap();
     assert_eq!(said["can_link"], false, "{said}");
     assert!(said["why"].as_str().unwrap().contains("clone"), "{said}");
+    assert_eq!(said["isolation"], "landlock", "{said}");
 
     let plain = Case::new(As::Ordinary).shell("echo ran");
     assert!(plain.run_command(&NO_NAMESPACES).status().unwrap().success());
@@ -214,5 +215,6 @@ fn probe_says_what_a_job_would_find() {
         case.make_file("stored", "x", 0o400);
         let linked = case.link("stored", "in").report()["outcome"] == "exited";
         assert_eq!(said["can_link"], linked, "{said}");
+        assert!(said["isolation"].as_str().unwrap().starts_with("mounts"), "{said}");
     });
 }

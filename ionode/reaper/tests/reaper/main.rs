@@ -1,8 +1,10 @@
 //! The reaper as its users meet it: the real binary, real processes, mounts and signals, as root and as an ordinary user.
 
 mod case;
+mod confined;
 mod entering;
 mod holding;
 mod linking;
+mod memory;
 mod running;
 mod wire;

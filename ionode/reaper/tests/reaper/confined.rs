@@ -1,0 +1,207 @@
+//! Jobs that try to write where they may not, as root, as an ordinary user, and where the host gives one protection alone or neither.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::case::{each, is_root, As, Case};
+use crate::linking::NO_NAMESPACES;
+use serde_json::{json, Value};
+
+/// Where nothing can be mounted, and Landlock is all there is.
+const LANDLOCK_ALONE: &[&str] = &NO_NAMESPACES;
+
+fn isolated(case: Case) -> Case {
+    case.make_dir("sandbox/.tmp");
+    let scratch = json!(case.path("sandbox/.tmp"));
+    case.set("isolate", json!(true)).set("scratch_dir", scratch)
+}
+
+/// An origin's file, another job's sandbox, and a file that everybody may write, so that rights alone refuse nothing.
+fn surroundings(case: &Case) {
+    for name in ["origin", "other", "attempt"] {
+        case.make_dir(name);
+    }
+    case.make_file("origin/data", "kept\n", 0o666);
+    case.make_file("other/made", "theirs\n", 0o666);
+}
+
+const ATTACKS: &str = r#"
+echo x > "$AT/origin/new"
+echo x >> "$AT/origin/data"
+true > "$AT/origin/data"
+rm -f "$AT/origin/data"
+mv "$AT/origin/data" taken
+mv "$AT/origin" "$AT/gone"
+mkdir "$AT/origin/d"
+mkfifo "$AT/origin/p"
+ln -s / "$AT/origin/s"
+echo x > "$AT/other/made"
+echo x > "$AT/other/new"
+echo x > "$AT/result.json"
+ln -s "$AT/origin/data" soft && echo x > soft
+ln "$AT/origin/data" hard && echo x > hard
+ln -s "$AT/origin" way && echo x > way/new
+echo x > /proc/self/root"$AT"/origin/new
+echo x > /proc/1/root"$AT"/origin/new
+echo x > /proc/$PPID/root"$AT"/origin/new
+echo x > /proc/self/cwd/../origin/new
+truncate -s 0 "$AT/origin/data"
+echo mine > moved && mv moved "$AT/origin/moved"
+echo mine > linked && ln linked "$AT/origin/linked"
+mount -o remount,rw / && echo x > "$AT/origin/new"
+mount -o remount,bind,rw "$AT" && echo x > "$AT/origin/new"
+mount --bind "$AT/origin" .tmp && echo x > .tmp/new
+umount "$AT" && echo x > "$AT/origin/new"
+nsenter -t 1 -m sh -c "echo x > $AT/origin/new"
+unshare -Urm sh -c "mount -o remount,rw /; mount -o remount,bind,rw $AT; echo x > $AT/origin/new"
+unshare -m sh -c "umount -l $AT; echo x > $AT/origin/new"
+echo x > /etc/stager-was-here
+echo x > /usr/stager-was-here
+echo tried
+"#;
+
+fn attack(case: Case, before: &[&str]) -> (Case, Value) {
+    surroundings(&case);
+    let at = case.root.path().to_str().unwrap().to_string();
+    let case = isolated(case).set("env", json!({"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "AT": at})).shell(ATTACKS);
+    assert!(case.run_command(before).status().unwrap().success());
+    let report = case.result();
+    assert!(case.text("out").ends_with("tried\n"), "{report} {}", case.text("err"));
+    (case, report)
+}
+
+fn untouched(case: &Case, report: &Value) {
+    assert_eq!(case.text("origin/data"), "kept\n", "{report}");
+    assert_eq!(case.text("other/made"), "theirs\n");
+    for (name, count) in [("origin", 1), ("other", 1), ("attempt", 0)] {
+        let found: Vec<_> = fs::read_dir(case.path(name)).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(found.len(), count, "{name}: {found:?}");
+    }
+    for place in ["/etc/stager-was-here", "/usr/stager-was-here"] {
+        assert!(!Path::new(place).exists(), "{place}");
+    }
+    assert_eq!(report["outcome"], "exited");
+}
+
+#[test]
+fn a_job_writes_nowhere_but_in_its_sandbox() {
+    each(|case| {
+        let user = case.user;
+        let (case, report) = attack(case, &[]);
+        untouched(&case, &report);
+        assert_eq!(report["isolation"], if user == As::Root { "mounts+landlock" } else { "mounts" });
+    });
+}
+
+#[test]
+fn where_nothing_can_be_mounted_landlock_holds_it() {
+    let (case, report) = attack(Case::new(As::Ordinary), LANDLOCK_ALONE);
+    untouched(&case, &report);
+    assert_eq!(report["isolation"], "landlock");
+}
+
+/// Shows that the attacks are ones: each of these files would be another without it.
+#[test]
+fn a_job_that_is_not_isolated_does_all_of_it() {
+    each(|case| {
+        surroundings(&case);
+        let at = case.root.path().to_str().unwrap().to_string();
+        let case = case
+            .set("env", json!({"PATH": "/usr/bin:/bin", "AT": at}))
+            .shell("echo x > $AT/origin/new; echo x > $AT/other/made; mv $AT/origin/data taken");
+        let report = case.report();
+        assert!(report.get("isolation").is_none(), "{report}");
+        assert_eq!(
+            (case.text("origin/new"), case.text("other/made"), case.text("sandbox/taken")),
+            ("x\n".into(), "x\n".into(), "kept\n".into())
+        );
+    });
+}
+
+const USUAL: &str = r#"set -e
+mkdir -p a/b "$HOME/.cache"; echo one > a/one; mv a/one a/b/two; ln a/b/two three; ln -s three four; rm four; mkfifo f; chmod 700 a; touch -d 2001-01-01 three
+echo x > /dev/null; head -c 4 /dev/urandom > r; echo x > /dev/shm/stager-mine; test -w /dev/shm/stager-mine
+echo said > /dev/stdout; echo wrong > /dev/stderr
+(echo in a subshell) | tee piped > /dev/null
+cat <<END > here
+text
+END
+echo tmp > "$TMPDIR/t"; cat linked; : > out.txt
+"#;
+
+#[test]
+fn what_programs_do_every_day_goes_on() {
+    for before in [&[][..], LANDLOCK_ALONE] {
+        each(|case| {
+            if case.user == As::Root && !before.is_empty() {
+                return;
+            }
+            case.make_file("stored", "given\n", 0o600);
+            let case = isolated(case);
+            let case = if before.is_empty() {
+                case.link("stored", "linked")
+            } else {
+                case.make_file("sandbox/linked", "given\n", 0o600);
+                case
+            };
+            let (home, scratch) = (case.path("sandbox"), case.path("sandbox/.tmp"));
+            let case = case.set("env", json!({"PATH": "/usr/bin:/bin", "HOME": home, "TMPDIR": scratch})).shell(USUAL);
+            assert!(case.run_command(before).status().unwrap().success());
+            let report = case.result();
+            assert_eq!(report["exit_code"], 0, "{report} {}", case.text("err"));
+            assert_eq!((case.text("out").as_str(), case.text("err").as_str()), ("said\ngiven\n", "wrong\n"));
+            assert!(case.path("sandbox/a/b/two").exists() && case.path("sandbox/.tmp/t").exists());
+            if before.is_empty() {
+                assert!(!Path::new("/dev/shm/stager-mine").exists());
+            } else {
+                fs::remove_file("/dev/shm/stager-mine").unwrap();
+            }
+        });
+    }
+}
+
+/// Its sandbox is not below /tmp, as on most machines.
+fn elsewhere(user: As) -> Option<Case> {
+    let place = PathBuf::from("/var/lib");
+    is_root().then(|| Case::new_in(user, &place))
+}
+
+#[test]
+fn tmp_is_the_jobs_own_and_goes_with_it() {
+    for user in [As::Root, As::Ordinary] {
+        let Some(case) = elsewhere(user) else { return };
+        let token = case.token(7);
+        let case = isolated(case).shell(&format!("set -e; for d in /tmp /var/tmp; do echo mine > $d/{token}; mkdir $d/d.{token} || true; done; ls -A /tmp; mktemp -p /tmp > /dev/null"));
+        let report = case.report();
+        assert_eq!(report["exit_code"], 0, "{report} {}", case.text("err"));
+        assert!(case.path(&format!("sandbox/.tmp/{token}")).exists());
+        assert!(!Path::new("/tmp").join(&token).exists() && !Path::new("/var/tmp").join(&token).exists());
+        let case = isolated(Case::new_in(user, Path::new("/var/lib"))).set("argv", json!(["/tmp/tool"]));
+        assert!(case.report()["message"].as_str().unwrap().contains("isolate: off"));
+    }
+}
+
+#[test]
+fn what_it_opens_below_an_origin_is_told() {
+    if !is_root() {
+        return;
+    }
+    let case = Case::new(As::Root);
+    case.make_dir("origin");
+    case.make_dir("origin/deep");
+    case.make_dir("origin/env");
+    case.make_dir("origin/env/bin");
+    case.make_file("origin/deep/secret.csv", "1\n", 0o644);
+    case.make_file("origin/notes.txt", "2\n", 0o644);
+    case.make_file("origin/.hidden", "3\n", 0o644);
+    case.make_file("origin/tool", "#!/bin/sh\nexit 0\n", 0o755);
+    case.make_file("origin/env/library", "5\n", 0o644);
+    case.make_file("origin/alone", "6\n", 0o644);
+    let (origin, env) = (case.path("origin"), format!("/usr/bin:/bin:{}/env/bin", case.path("origin").display()));
+    let script = format!("cd {0}; cat deep/secret.csv notes.txt .hidden env/library /etc/passwd > /dev/null; ./tool; ls -l > /dev/null; cat notes.txt > /dev/null; test -e alone", origin.display());
+    let case = isolated(case).set("watched", json!([origin])).set("env", json!({"PATH": env})).shell(&script);
+    let report = case.report();
+    assert_eq!(report["exit_code"], 0, "{report} {}", case.text("err"));
+    assert_eq!(report["opened"], json!([origin.join("deep/secret.csv"), origin.join("notes.txt")]));
+    assert_eq!(report["opened_count"], 2);
+}
