@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 from stager.model.errors import Refused
 
 NAME = "stager-ionode"
+PROBE_TIMEOUT_S = 30.0
 
 
 def find_ionode(environ: Mapping[str, str]) -> str:
@@ -24,3 +27,14 @@ def find_ionode(environ: Mapping[str, str]) -> str:
     if not found:
         raise Refused(f"the program {NAME} is neither beside {sys.executable} nor on PATH; install stager with pip", code="ionode_missing")
     return found
+
+
+def isolation_of(binary: str) -> str:
+    """What would hold a job of this user to its sandbox on this host, by the reaper's own trial; `none` where nothing would. Empty: it
+    cannot be tried.
+    """
+    try:
+        done = subprocess.run([binary, "run", "--probe"], capture_output=True, timeout=PROBE_TIMEOUT_S, check=True)
+        return str(json.loads(done.stdout).get("isolation", ""))
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ""

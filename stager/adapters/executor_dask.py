@@ -107,7 +107,9 @@ class DaskExecutor(AttemptExecutor):
             killed = await self._mount(command, direct, origins)
             if killed is not None:
                 return killed
-        spec = attempt_spec(command, workflow, env or {}, origins, unprivileged=self.surroundings.is_a_tenants(command.run))
+        watch = self.watches.begins(command.run, workflow.jobs[command.job].job_type)
+        is_a_tenants = self.surroundings.is_a_tenants(command.run)
+        spec = attempt_spec(command, workflow, env or {}, origins, unprivileged=is_a_tenants, watch=watch)
         return await self.worker.run(spec)
 
     async def _again(self, command: cmd.StartAttempt) -> Ending:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from stager.adapters import executor_kept
+from stager.adapters.attempt_notes import NOT_ISOLATED, Watches, directories_of, notes_of, told_once
 from stager.adapters.executor_kept import Keeper
 from stager.model.errors import Fault, StagerError
 from stager.model.ids import produced_file_id
@@ -98,6 +99,9 @@ class AttemptExecutor:
         # Attempts that were begun before a restart.
         self.found: set[str] = set()
         self.over: list[str] = []
+        # Runs of which it was told that their jobs are not isolated.
+        self.bare: set[str] = set()
+        self.watches = Watches()
 
     def start(self, command: cmd.StartAttempt) -> None:
         """One that was begun before a restart is taken up. A new one whose submitter's variables a restart forgot waits for `unpark`."""
@@ -189,6 +193,8 @@ class AttemptExecutor:
         if ending.release_fault is not None:
             log.warning("attempt %s of job %s: %s", command.attempt, command.job, ending.release_fault.message)
         event = ended_event(command, ending, self.surroundings.workflow(command.run), self.surroundings.at)
+        if NOT_ISOLATED in event.notes:
+            event = told_once(event, self.bare)
         self.put(event, lambda: self._ended(command, ending))
 
     def _ended(self, command: cmd.StartAttempt, ending: AttemptResult) -> None:
@@ -223,7 +229,8 @@ class AttemptExecutor:
         is_a_tenants = self.surroundings.is_a_tenants(command.run)
         # No tenant may have a shell on the service's machine, so theirs are not kept.
         keeps = self.keeper is not None and not is_a_tenants
-        spec = attempt_spec(command, workflow, env, origins, unprivileged=is_a_tenants, keep_failed_sandbox=keeps)
+        watch = self.watches.begins(command.run, workflow.jobs[command.job].job_type)
+        spec = attempt_spec(command, workflow, env, origins, unprivileged=is_a_tenants, keep_failed_sandbox=keeps, watch=watch)
         return await self.worker.run(spec)
 
     async def _mount(self, command: cmd.StartAttempt, direct: Mapping[str, str], origins: dict[str, str]) -> AttemptResult | None:
@@ -295,6 +302,7 @@ def attempt_spec(
     *,
     unprivileged: bool = False,
     keep_failed_sandbox: bool = False,
+    watch: bool = False,
 ) -> AttemptSpec:
     """Declared variables win over passed ones. `origins`: what the node calls those where something is read directly. Raises InvalidInput
     if the job names what lies outside its sandbox.
@@ -302,6 +310,7 @@ def attempt_spec(
     job = workflow.jobs[command.job]
     env = {name: passed[name] for name in job.env_pass if name in passed} | dict(job.env)
     declared = {output.path for output in job.outputs}
+    origins_here = tuple(directories_of(workflow).values()) if job.isolate else ()
     return AttemptSpec(
         attempt_id=command.attempt,
         run_id=command.run,
@@ -329,6 +338,10 @@ def attempt_spec(
         want_sha256=any(workflow.files[output.lfn].sha256 for output in job.outputs),
         keep_failed_sandbox=keep_failed_sandbox,
         unprivileged=unprivileged,
+        isolate=job.isolate,
+        origins=origins_here,
+        watch=watch and job.isolate,
+        memory_limit_bytes=job.memory_limit_bytes,
     )
 
 
@@ -375,6 +388,7 @@ def ended_event(command: cmd.StartAttempt, ended: AttemptResult, workflow: Workf
             written_bytes=first_seen(measures.chars_written, measures.written_bytes),
         ),
         undeclared=ended.undeclared,
+        notes=notes_of(ended, workflow.jobs[command.job], workflow),
         fitted_bytes=ended.fitted_bytes,
         made_at=None if ended.started_at_s is None or measures.wall_s is None else at(ended.started_at_s + measures.wall_s),
     )

@@ -114,6 +114,9 @@ def checked(command: cmd.StartAttempt, told: AttemptResult, *, is_to_end: bool =
         undeclared_count=whole(told.undeclared_count) or 0,
         started_at_s=number(told.started_at_s),
         fitted_bytes=whole(told.fitted_bytes),
+        isolation="none" if told.isolation == "none" else "",
+        opened=tuple(plain_text(name, TEXT_MAX) for name in told.opened[:NAMES_MAX]),
+        opened_count=whole(told.opened_count) or 0,
     )
 
 

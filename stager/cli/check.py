@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from stager.adapters.origin_access import IonodeOriginAccess
+from stager.cli.check_isolation import isolation_notes
 from stager.cli.exits import Exit
 from stager.cli.options import (
     Where,
@@ -98,6 +99,7 @@ def command(
         findings += check_destinations(there)
         findings += check_programs(workflow, settings.environ)
         findings += check_variables(workflow, settings.environ)
+        findings += [Finding("isolation", True, note, note=True) for note in isolation_notes(workflow, settings.environ)]
         found, plan = check_plan(workflow, settings, spill)
         findings += [*check_space(workflow, plan, probes, there), *found]
         findings += [Finding("workflow", True, note, note=True) for note in workflow.notes]

@@ -114,7 +114,8 @@ class JobOutput:
 class Job:
     """Either `argv` or `shell`, a text for `interpreter` (a program and its options; empty in runs of before it could be said: plain sh).
     Paths are relative to the sandbox. `env_pass` names variables taken from the submitter's environment. `kept_by`: what its measures are
-    kept by, where its type is its workflow's own. `reuse`: what an earlier run made of the same may stand for it.
+    kept by, where its type is its workflow's own. `reuse`: what an earlier run made of the same may stand for it. `isolate`: it writes in
+    its sandbox alone. `memory_limit_bytes`: it is ended where its processes hold more; None: nothing is watched.
     """
 
     id: str
@@ -140,6 +141,8 @@ class Job:
     interpreter: tuple[str, ...] = field(default=(), repr=False)
     kept_by: str = field(default="", repr=False)
     reuse: bool = field(default=True, repr=False)
+    isolate: bool = field(default=False, repr=False)
+    memory_limit_bytes: int | None = field(default=None, repr=False)
 
     @property
     def profile(self) -> str:

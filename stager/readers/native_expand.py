@@ -15,7 +15,7 @@ from stager.readers.lines import Findings, Place, nearest
 from stager.readers.native_catalog import Catalog, destination_of, moved
 from stager.readers.native_foreach import rows_of, unknown_set
 from stager.readers.native_references import rendered_path
-from stager.readers.native_spec import Axis, DestinationSpec, InputSpec, JobSpec, OutputSpec, Reference, WorkflowSpec
+from stager.readers.native_spec import Axis, DestinationSpec, InputSpec, JobSettings, JobSpec, OutputSpec, Reference, WorkflowSpec
 from stager.readers.native_template import Template
 from stager.readers.paths import clean_path, escape_wildcards, fixed_directory
 from stager.readers.shells import STRICT_SH, strict_shell
@@ -24,8 +24,14 @@ LINKS_MAX = 5_000_000
 ID_LENGTH_MAX = 160
 ALONE = re.compile(
     r"(?:name|engine|origins|io_hints|on_failure|on_exists|spill|defaults|finals)\b"
-    r"|jobs\.[^.]+\.(?:run|shell|inputs|after|env|env_pass|cores|memory|retries|timeout|type|stdin|idempotent|deterministic|reuse)\b"
+    r"|jobs\.[^.]+\.(?:run|shell|inputs|after|env|env_pass|cores|memory|memory_limit|retries|timeout|type|stdin)\b"
+    r"|jobs\.[^.]+\.(?:isolate|idempotent|deterministic|reuse)\b"
 )
+
+
+def memory_limit(settings: JobSettings) -> int | None:
+    """What a job declares binds it, unless it says otherwise."""
+    return settings.memory_bytes if settings.memory_limit_bytes is None else settings.memory_limit_bytes or None
 
 
 @dataclass(slots=True)
@@ -228,6 +234,8 @@ class Expansion:
             after=after,
             cores=settings.cores,
             memory_bytes=settings.memory_bytes,
+            isolate=settings.isolate and not self.spec.engine,
+            memory_limit_bytes=memory_limit(settings),
             retries=settings.retries,
             timeout_s=settings.timeout_s,
             env=environment(spec, row),

@@ -21,6 +21,8 @@ KIND_NAMES = {"mapping": "a mapping (key: value)", "sequence": "a list", "scalar
 SCRATCH_PREFIX = "x-"
 INTEGER = re.compile(r"[0-9]{1,12}")
 BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
+# As editors of YAML 1.1 read and write them.
+ON, OFF = ("on", "true", "True"), ("off", "false", "False")
 
 
 # What other workflow systems call it.
@@ -110,6 +112,13 @@ class Fields:
     def boolean(self, name: str, default: bool) -> bool:
         return self.parsed(name, boolean_of, default)
 
+    def switch(self, name: str, default: bool) -> bool:
+        return self.parsed(name, switch_of, default)
+
+    def limit(self, name: str, default: int | None) -> int | None:
+        """A size; 0 for `off`."""
+        return self.parsed(name, lambda text: 0 if text in OFF else parse_size_bytes(text), default)
+
     def choice(self, name: str, kind: type[E], default: E) -> E:
         return self.parsed(name, lambda text: choice_of(text, kind), default)
 
@@ -124,6 +133,12 @@ def boolean_of(text: str) -> bool:
     if text not in BOOLEANS:
         raise ValueError(f"{text!r} is neither true nor false; write one of them")
     return BOOLEANS[text]
+
+
+def switch_of(text: str) -> bool:
+    if text not in ON + OFF:
+        raise ValueError(f"{text!r} is neither on nor off; write one of them")
+    return text in ON
 
 
 def choice_of(text: str, kind: type[E]) -> E:

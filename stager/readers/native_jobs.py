@@ -45,14 +45,17 @@ def read_settings(fields: Fields, names: Names, base: JobSettings) -> JobSetting
     memory, timeout = fields.size("memory", base.memory_bytes), fields.duration("timeout", base.timeout_s)
     if timeout is not None and timeout <= 0:
         fields.form.findings.note(fields.place("timeout"), fields.at("timeout"), "a job needs a time above 0; leave it out for no limit")
+    limit = read_memory_limit(fields, memory, base.memory_limit_bytes)
     return JobSettings(
         shell=read_shell(fields, base.shell),
         cores=fields.integer("cores", base.cores, least=1),
         memory_bytes=memory,
+        memory_limit_bytes=limit,
         retries=fields.integer("retries", base.retries),
         timeout_s=timeout,
         env=read_env(fields, names, base.env),
         env_pass=read_env_pass(fields, base.env_pass),
+        isolate=fields.switch("isolate", base.isolate),
         idempotent=fields.boolean("idempotent", base.idempotent),
         deterministic=fields.boolean("deterministic", base.deterministic),
         reuse=read_reuse(fields, base.reuse),
@@ -65,6 +68,15 @@ def read_reuse(fields: Fields, base: bool) -> bool:
     if fields.get("deterministic") is not None:
         base = base and fields.boolean("deterministic", base)
     return fields.boolean("reuse", base)
+
+
+def read_memory_limit(fields: Fields, memory: int | None, default: int | None) -> int | None:
+    limit = fields.limit("memory_limit", default)
+    if limit and memory is not None and limit < memory:
+        text = "a job may use what it declares: memory_limit is less than memory here"
+        name = "memory_limit" if fields.get("memory_limit") else "memory"
+        fields.form.findings.note(fields.place(name), fields.at(name), text)
+    return limit
 
 
 def read_defaults(form: Form, node: Node | None, names: Names, engine: str = "") -> JobSettings:

@@ -34,7 +34,21 @@ ORIGIN_KEYS = {
 }
 FILE_KEYS = ("from", "as", "size", "sha256", "executable", "literal")
 SOURCE_KEYS = ("at", "site", "priority")
-SHARED_KEYS = ("shell", "cores", "memory", "retries", "timeout", "env", "env_pass", "idempotent", "deterministic", "reuse", "on_exists")
+SHARED_KEYS = (
+    "shell",
+    "cores",
+    "memory",
+    "memory_limit",
+    "retries",
+    "timeout",
+    "env",
+    "env_pass",
+    "isolate",
+    "idempotent",
+    "deterministic",
+    "reuse",
+    "on_exists",
+)
 JOB_KEYS = ("foreach", "run", "inputs", "outputs", "after", "type", "stdin", "stdout", "stderr", *SHARED_KEYS)
 # Of a workflow whose jobs an engine runs: what there is to say of a job that we do not start.
 ENGINES_SHARED_KEYS = ("cores", "memory", "on_exists")
@@ -134,15 +148,19 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """The keys that `defaults:` and a job may both have. `shell` empty: nothing was said, the strict one is taken."""
+    """The keys that `defaults:` and a job may both have. `shell` empty: nothing was said, the strict one is taken. `memory_limit_bytes`
+    None: as much as is declared; 0: any.
+    """
 
     shell: tuple[str, ...] = ()
     cores: int = 1
     memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
     retries: int = 2
     timeout_s: float | None = None
     env: tuple[tuple[str, Template], ...] = ()
     env_pass: tuple[str, ...] = ()
+    isolate: bool = True
     idempotent: bool = True
     deterministic: bool = False
     reuse: bool = True

@@ -386,7 +386,7 @@ class AttemptWaits(Record, kw_only=True):
 
 class AttemptEnded(Record, kw_only=True):
     """`fitted_bytes`: where the sandbox was full, what of its outputs had been written by then. `made_at`: when its process ended, or the
-    engine said that its task had, which may be before a restart; None: with this event.
+    engine said that its task had, which may be before a restart; None: with this event. `notes`: what is worth telling and no failure.
     """
 
     at: float
@@ -402,6 +402,7 @@ class AttemptEnded(Record, kw_only=True):
     undeclared: tuple[str, ...] = ()
     fitted_bytes: int | None = None
     made_at: float | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Woken(Record, kw_only=True):

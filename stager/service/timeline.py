@@ -74,7 +74,8 @@ def ended_text(event: ev.AttemptEnded) -> str:
     took = f" after {format_duration(event.measures.wall_s)}" if event.measures.wall_s is not None else ""
     why = f": {event.fault.message}" if event.fault is not None else ""
     dropped = f"; dropped undeclared {', '.join(event.undeclared[:5])}" if event.undeclared else ""
-    return f"attempt {event.attempt} of job {event.job} ended {event.outcome.value}{took}{made}{why}{dropped}"
+    noted = "".join(f"; {note}" for note in event.notes)
+    return f"attempt {event.attempt} of job {event.job} ended {event.outcome.value}{took}{made}{why}{dropped}{noted}"
 
 
 def fetch_text(fetch: cmd.Fetch) -> str:

@@ -71,9 +71,9 @@ def traced_workflow(workflow: Workflow, job_id: str, prefix: Sequence[str], give
         raise InvalidInput(f"job {job_id!r} has no input {strange[0]!r}{nearest(strange[0], sorted(inputs))}", subject=strange[0])
     needed = jobs_needed(workflow, job_id, given)
     jobs = {name: workflow.jobs[name] for name in workflow.jobs if name in needed}
-    jobs[job_id] = replace(
-        job, argv=(*prefix, *job.command), shell="", interpreter=(), retries=0, job_type=traced_type(job.job_type), kept_by=""
-    )
+    # What traces it writes its record beside the sandbox.
+    prefixed = replace(job, argv=(*prefix, *job.command), shell="", interpreter=(), isolate=False)
+    jobs[job_id] = replace(prefixed, retries=0, job_type=traced_type(job.job_type), kept_by="")
     jobs = {name: replace(entry, after=tuple(name for name in entry.after if name in needed)) for name, entry in jobs.items()}
     used = {lfn for entry in jobs.values() for lfn in entry.lfns}
     files = {lfn: given_file(workflow.files[lfn], given) for lfn in workflow.files if lfn in used}

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from stager.model.errors import ErrorClass, Fault
+from stager.model.units import format_size
 
 
 class Outcome(StrEnum):
@@ -44,6 +45,8 @@ class AttemptResult:
     """`outputs`: Replicas as on the wire. `void_outputs`: committed before it turned out that the attempt failed; to be deleted.
 
     `release_fault`: leases or sandbox could not be cleared away. `fitted_bytes`: where its disk was full, what it had written by then.
+    `isolation`: what held it to its sandbox, `none` where nothing could; empty: nobody asked. `opened`: the first files below watched
+    directories that it opened.
     """
 
     attempt_id: str
@@ -62,6 +65,9 @@ class AttemptResult:
     started_at_s: float | None = None
     release_fault: Fault | None = None
     fitted_bytes: int | None = None
+    isolation: str = ""
+    opened: tuple[str, ...] = ()
+    opened_count: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """By hand: dataclasses.asdict copies deeply, for a fifth of a millisecond of each job."""
@@ -78,8 +84,8 @@ class AttemptResult:
         fields["measures"] = Measures(**fields["measures"])
         for key in ("fault", "release_fault"):
             fields[key] = fault_from(fields[key]) if fields[key] else None
-        for key in ("outputs", "void_outputs", "undeclared"):
-            fields[key] = tuple(fields[key])
+        for key in ("outputs", "void_outputs", "undeclared", "opened"):
+            fields[key] = tuple(fields.get(key, ()))
         fields["changed_inputs"] = tuple((file, generation) for file, generation in fields["changed_inputs"])
         return cls(**fields)
 
@@ -105,11 +111,13 @@ def measures_of(result: Mapping[str, Any], copied_bytes: int | None) -> Measures
 
 
 NOT_BEGUN_CODE = "attempt_not_begun"
+MEMORY_CODE = "memory_exceeded"
 NOT_STARTED_CLASS = {
     "program_not_found": ErrorClass.INVALID_INPUT,
     "program_not_executable": ErrorClass.INVALID_INPUT,
     "stdin_unreadable": ErrorClass.INVALID_INPUT,
     "cannot_link": ErrorClass.REFUSED,
+    "isolation_failed": ErrorClass.REFUSED,
 }
 
 
@@ -137,6 +145,11 @@ def fault_of(result: Mapping[str, Any], job_id: str, run_id: str) -> tuple[Outco
             return Outcome.FAILED, Fault(ErrorClass.TRANSIENT, NOT_BEGUN_CODE, text, job_id)
         kind = NOT_STARTED_CLASS.get(code, ErrorClass.TRANSIENT)
         return Outcome.FAILED, Fault(kind, code, f"job {job_id!r} was not started: {message}", job_id)
+    if how == "memory":
+        used, limit = format_size(result["memory_used_bytes"]), format_size(result["memory_limit_bytes"])
+        text = f"job {job_id!r} used {used} where memory: {limit} is declared; it was ended: declare what it needs, or `memory_limit: off`"
+        # As often as it is tried it takes as much.
+        return Outcome.FAILED, Fault(ErrorClass.INVALID_INPUT, MEMORY_CODE, text, job_id)
     if how == "exited":
         said = f"ended with exit code {result['exit_code']}{EXIT_MEANINGS.get(result['exit_code'], '')}"
     elif how == "timeout":

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from stager.worker.place import Place, publish_json, read_json, write_all
-from stager.worker.spec import AttemptSpec
+from stager.worker.spec import SCRATCH, AttemptSpec
 
 R = TypeVar("R")
 
@@ -49,7 +49,15 @@ def reaper_spec(
         "result_path": place.result,
         "lock_path": place.lock,
         **({"unprivileged": True} if spec.unprivileged else {}),
+        **(isolation(spec, place) if spec.isolate else {}),
+        **({"memory_limit_bytes": spec.memory_limit_bytes} if spec.memory_limit_bytes is not None else {}),
     }
+
+
+def isolation(spec: AttemptSpec, place: Place) -> dict[str, Any]:
+    """The kernel names files without symlinks, so origins are named so here."""
+    origins = [os.path.realpath(base) for base in spec.origins]
+    return {"isolate": True, "scratch_dir": f"{place.sandbox}/{SCRATCH}", "origins": origins, "watch": spec.watch}
 
 
 class Reaper:

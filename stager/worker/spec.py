@@ -72,6 +72,9 @@ class AttemptSpec:
 
     `reserve_bytes`: the space for outputs that the worker reserves on the node before it starts and frees at the end;
     None: the caller looks after the reservation, whose id is `reservation_id` or else the attempt's.
+
+    `isolate`: it may write in its sandbox alone. `origins`: directories of file origins. `watch`: what it opens below them is told, where
+    that can be seen.
     """
 
     attempt_id: str
@@ -94,6 +97,10 @@ class AttemptSpec:
     keep_failed_sandbox: bool = False
     direct: tuple[DirectInput, ...] = ()
     unprivileged: bool = False
+    isolate: bool = False
+    origins: tuple[str, ...] = ()
+    watch: bool = False
+    memory_limit_bytes: int | None = None
 
     def __post_init__(self) -> None:
         check_id(self.attempt_id)

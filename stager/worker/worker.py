@@ -27,6 +27,7 @@ from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, change
 from stager.worker.captured import put_log
 from stager.worker.environment import job_environment
 from stager.worker.fullness import NO_SPACE, if_full, with_full
+from stager.worker.hints import with_hint
 from stager.worker.leftover import with_found
 from stager.worker.node_port import UNASKED_CODES, NodePort
 from stager.worker.place import Place, log_paths, publish_json, read_json, write_json
@@ -204,6 +205,7 @@ class Worker:
         """The job has ended. Repeatable: stage-out and release are idempotent on the node."""
         ended = self._result(spec, result, copied_bytes)
         if ended.outcome is not Outcome.OK:
+            ended = with_hint(ended, result)
             return await self.release(spec, place, await asyncio.to_thread(if_full, spec, place, result, ended))
         try:
             await self._settle_sandbox(spec, place)
@@ -276,6 +278,9 @@ class Worker:
             stdout_path=stdout,
             stderr_path=stderr,
             started_at_s=result.get("started_at_s"),
+            isolation=result.get("isolation") or "",
+            opened=tuple(result.get("opened", ())),
+            opened_count=result.get("opened_count") or 0,
         )
 
 

@@ -205,6 +205,17 @@ def test_two_hundred_jobs_at_once(bed: Bed) -> None:
     assert made(bed, "all").decode().split() == names and set(bed.rig.ran().values()) == {1} and len(bed.rig.ran()) == 201
 
 
+def test_a_job_is_held_to_its_sandbox_and_to_its_memory(bed: Bed) -> None:
+    client, hold = bed.client(), "python3 -c 'import time; held = bytearray(80 << 20); time.sleep(60)'"
+    strays = f"(echo x > {bed.rig.data}/stray) || true; tr a-z A-Z < in > out"
+    held = bed.rig.submit(client, one(bed.rig, strays, isolate=True))
+    assert bed.finished(held) == "succeeded" and made(bed) == b"GIVEN\n" and not (bed.rig.data / "stray").exists()
+    run = bed.rig.submit(client, bed.rig.workflow("large", [], [bed.rig.job("j", hold, memory_limit_bytes=40_000_000)]))
+    assert bed.finished(run) == "failed"
+    [fault] = [event.fault for event in bed.told(ev.AttemptEnded) if event.run == run]
+    assert fault.code == "memory_exceeded" and "where memory: 40 MB is declared" in fault.message
+
+
 def test_a_killed_worker_comes_back_and_adopts(pooled: Bed) -> None:
     run = pooled.rig.submit(pooled.client(), pooled.rig.three(held=True))
     pooled.until(lambda: pooled.rig.ran() == {"first": 1, "second": 1}, "both jobs")

@@ -21,6 +21,7 @@ PARTS, PART_BYTES = 6, 300_000
 WORKFLOW = """
 stager: 1
 name: halves
+defaults: {isolate: off}
 files:
   parts: here:parts/*.dat
 jobs:

@@ -63,7 +63,7 @@ def gated(short_dir: Path, origin: str) -> Path:
     workflow = short_dir / "w.yml"
     ran, go = short_dir / "ran", short_dir / "go"
     workflow.write_text(
-        f"stager: 1\nname: gated\norigins:\n  o: {origin}\njobs:\n"
+        f"stager: 1\nname: gated\ndefaults: {{isolate: off}}\norigins:\n  o: {origin}\njobs:\n"
         f"  first: {{run: 'cat in.bin in.bin > mid.bin; echo first >> {ran}', inputs: ['o:in.bin'], outputs: [mid.bin]}}\n"
         f"  gate: {{run: 'until test -e {go}; do sleep 0.05; done; : > open', after: first, outputs: [open]}}\n"
         f"  second:\n    retries: 0\n    run: cat mid.bin in.bin > out.bin; echo second >> {ran}\n"

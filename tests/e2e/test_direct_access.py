@@ -27,6 +27,7 @@ pytestmark = pytest.mark.skipif(
 WORKFLOW = """\
 stager: 1
 name: survey
+defaults: {{isolate: off}}
 origins:
   lab: {origin}
 io_hints:

@@ -13,7 +13,7 @@ from tests.testbed.stager import Stager
 
 WORKFLOW = """stager: 1
 name: count
-defaults: {retries: 0}
+defaults: {retries: 0, isolate: off}
 jobs:
   count:
     foreach: {text: "here:texts/*.txt"}

@@ -453,7 +453,7 @@ def test_rights_that_end_during_a_run_stop_what_needs_them_and_resume_goes_on_wi
         (short_dir / "near" / f"{number}.in").write_bytes(content)
         (sshd.data / "d" / f"{number}.in").write_bytes(content)
     workflow = short_dir / "w.yml"
-    job = "{{foreach: {{n: [0, 1]}}, run: 'cat *.in > {{n}}.{0} && echo {0} {{n}} >> {1}', inputs: ['{0}:{{n}}.in'],"
+    job = "{{foreach: {{n: [0, 1]}}, run: 'cat *.in > {{n}}.{0} && echo {0} {{n}} >> {1}', isolate: off, inputs: ['{0}:{{n}}.in'],"
     job += " outputs: {{'{{n}}.{0}': '{0}:{{n}}.{0}'}}}}"
     jobs = "".join(f"  use_{name}: {job.format(name, short_dir / 'ran')}\n" for name in ("near", "far"))
     workflow.write_text(f"stager: 1\nname: rights\norigins:\n  near: file:{short_dir / 'near'}\n  far: {far}\njobs:\n{jobs}")

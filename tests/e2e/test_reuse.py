@@ -20,6 +20,7 @@ from tests.testbed.waiting import wait_until
 WORKFLOW = """stager: 1
 name: words
 on_exists: replace
+defaults: {isolate: off}
 jobs:
   count:
     foreach: {text: "here:texts/*.txt"}

@@ -182,7 +182,7 @@ def test_missing_outputs_fail_the_job_and_are_named(stager: Stager, short_dir: P
 )
 def test_a_job_that_must_not_run_twice_is_not_tried_again_however_it_ended(stager: Stager, short_dir: Path, end: str) -> None:
     workflow, trace = short_dir / "w.yml", short_dir / "trace"
-    workflow.write_text(f"stager: 1\nname: once\njobs:\n  pay: {{{end.format(trace=trace)}, idempotent: false}}\n")
+    workflow.write_text(f"stager: 1\nname: once\njobs:\n  pay: {{{end.format(trace=trace)}, isolate: off, idempotent: false}}\n")
     done = stager.run("submit", workflow, code=1)
     assert trace.read_text() == "x\n" and "idempotent" in done.stderr
 

@@ -60,7 +60,7 @@ def held(tenants: Tenants, name: str) -> str:
     """A job with a secret in its variables, its sandbox, its output, its log."""
     gate = gate_of(tenants, name)
     shell = f'echo "$WORD"; echo "$WORD" > made; touch {gate}.runs; until test -e {gate}; do sleep 0.1; done'
-    return f"  held: {{run: '{shell}', env_pass: [WORD], outputs: {{made: data:made}}}}\n"
+    return f"  held: {{run: '{shell}', env_pass: [WORD], isolate: off, outputs: {{made: data:made}}}}\n"
 
 
 def test_a_tenants_job_finds_nothing_of_another_tenant_nor_of_the_service(tenants: Tenants) -> None:

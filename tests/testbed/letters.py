@@ -13,6 +13,7 @@ from pathlib import Path
 TEMPLATE = """\
 stager: 1
 name: letters
+defaults: {{isolate: off}}
 origins:
   data: {origin}
 jobs:

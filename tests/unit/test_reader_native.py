@@ -100,6 +100,22 @@ def test_every_external_file_has_size_and_token(tmp_path):
         assert source.token.endswith(f";s={source.size_bytes}")
 
 
+def test_jobs_are_isolated_and_bound_by_their_memory_unless_they_say_otherwise(tmp_path):
+    text = """stager: 1
+defaults: {memory: 1 GB}
+jobs:
+  plain: {run: x}
+  free: {run: x, isolate: off, memory_limit: off}
+  roomy: {run: x, isolate: on, memory: 500 MB, memory_limit: 2 GB}
+"""
+    jobs = read(tmp_path, text).jobs
+    said = {name: (job.isolate, job.memory_bytes, job.memory_limit_bytes) for name, job in jobs.items()}
+    giga = 10**9
+    assert said == {"plain": (True, giga, giga), "free": (False, giga, None), "roomy": (True, giga // 2, 2 * giga)}
+    unbound = read(tmp_path, "stager: 1\ndefaults: {isolate: off}\njobs: {a: {run: x}}\n").jobs["a"]
+    assert (unbound.isolate, unbound.memory_limit_bytes) == (False, None)
+
+
 def test_a_minimal_workflow_needs_four_lines(tmp_path):
     text = "stager: 1\njobs:\n  hello: {run: sort in.txt > out.txt, inputs: here:in.txt, outputs: {out.txt: here:out.txt}}\n"
     workflow = read(tmp_path, text, "in.txt")

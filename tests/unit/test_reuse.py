@@ -24,6 +24,8 @@ NOT_IN_KEY = {
     "after",
     "cores",
     "memory_bytes",
+    "memory_limit_bytes",
+    "isolate",
     "retries",
     "timeout_s",
     "idempotent",

@@ -36,6 +36,10 @@ def orders(place: Place, script: str, **fields: object) -> dict[str, object]:
     asked = reaper.reaper_spec(spec, place, env, [], logs, 1)
     assert "unprivileged" not in asked
     assert reaper.reaper_spec(replace(spec, unprivileged=True), place, env, [], logs, 1) == asked | {"unprivileged": True}
+    assert not {"isolate", "scratch_dir", "origins", "watch", "memory_limit_bytes"} & asked.keys()
+    held = replace(spec, isolate=True, origins=("/data/../data",), watch=True, memory_limit_bytes=5)
+    more = {"isolate": True, "scratch_dir": f"{place.sandbox}/.tmp", "origins": ["/data"], "watch": True, "memory_limit_bytes": 5}
+    assert reaper.reaper_spec(held, place, env, [], logs, 1) == asked | more
     return asked | fields
 
 

@@ -17,6 +17,7 @@ from stager.worker import AttemptInput, AttemptOutput, AttemptResult, AttemptSpe
 from stager.worker.attempt import fault_of, measures_of
 from stager.worker.captured import put_log
 from stager.worker.environment import job_environment
+from stager.worker.hints import with_hint
 from stager.worker.place import NAME_LENGTH_MAX, log_paths, read_json, safe_name, write_json
 
 
@@ -125,6 +126,13 @@ REAPED = {"outcome": "exited", "exit_code": 0, "signal": None, "message": None, 
         ),
         ({"outcome": "not_started", "code": "cannot_link", "message": "m"}, Outcome.FAILED, ErrorClass.REFUSED, None, "m"),
         ({"outcome": "not_started", "code": "link_failed", "message": "m"}, Outcome.FAILED, ErrorClass.TRANSIENT, None, "m"),
+        (
+            {"outcome": "memory", "memory_used_bytes": 2_100_000_000, "memory_limit_bytes": 10**9},
+            Outcome.FAILED,
+            ErrorClass.INVALID_INPUT,
+            "memory_exceeded",
+            "used 2.1 GB where memory: 1 GB is declared; it was ended",
+        ),
         ({"outcome": "not_started", "code": "fenced"}, Outcome.LOST, ErrorClass.TRANSIENT, "attempt_lost", "again"),
         ({"outcome": "not_started", "code": "not_begun"}, Outcome.FAILED, ErrorClass.TRANSIENT, "attempt_not_begun", "had not begun"),
     ],
@@ -140,6 +148,28 @@ def test_what_a_result_means(said: dict[str, object], outcome: Outcome, kind: Er
 def test_who_reads_of_a_failed_job_is_told_how_to_read_what_it_said() -> None:
     _, fault = fault_of(REAPED | {"outcome": "exited", "exit_code": 3}, "count[the harbour.txt]", "quickstart-1")
     assert fault is not None and fault.message.endswith("; its output: stager logs quickstart-1 'count[the harbour.txt]'")
+
+
+@pytest.mark.parametrize(
+    ("printed", "isolation", "is_hinted"),
+    [
+        ("sh: 1: cannot create /x: Read-only file system\n", "mounts", True),
+        ("sh: 1: cannot create /x: Permission denied\n", "mounts+landlock", True),
+        ("sh: 1: cannot create /x: Permission denied\n", "mounts", False),
+        ("sh: 1: cannot create /x: Read-only file system\n", "none", False),
+        ("sh: 1: cannot create /x: Read-only file system\n", "", False),
+        ("Read-only file system\n" + "later\n" * 2000, "mounts", False),
+        ("a mistake of its own\n", "mounts+landlock", False),
+    ],
+)
+def test_a_job_whose_write_was_refused_is_told_so(tmp_path: Path, printed: str, isolation: str, is_hinted: bool) -> None:
+    said = REAPED | {"outcome": "exited", "exit_code": 2}
+    outcome, fault = fault_of(said, "j1", "r1")
+    (tmp_path / "err").write_text(printed)
+    ended = AttemptResult(attempt_id="a", outcome=outcome, fault=fault, isolation=isolation, stderr_path=str(tmp_path / "err"))
+    hinted = with_hint(ended, said).fault
+    assert hinted is not None and ("isolate: off" in hinted.message) is is_hinted
+    assert with_hint(ended, said | {"outcome": "signalled"}) == ended
 
 
 def test_what_was_not_seen_stays_none() -> None:

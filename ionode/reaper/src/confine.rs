@@ -69,7 +69,7 @@ pub fn by_landlock(spec: &Spec, mounts: bool) -> Result<Option<OwnedFd>, String>
     rules.allow(sandbox)?;
     for place in private(sandbox) {
         let is_shared = !mounts || spec.scratch_dir.is_none();
-        if !(is_shared && spec.watched.iter().any(|base| base.starts_with(&place))) {
+        if !(is_shared && spec.origins.iter().any(|base| base.starts_with(&place))) {
             rules.allow(&place)?;
         }
     }

@@ -45,7 +45,7 @@ pub struct Report {
     /// Of a job that was to be isolated: mounts, landlock, mounts+landlock, or none, since this host gives this user neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
-    /// Files below the watched directories that it opened, the first of them; and how many in all.
+    /// Files below the origins that it opened, the first of them; and how many in all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub opened: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

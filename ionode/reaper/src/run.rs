@@ -130,7 +130,7 @@ fn serve_as_init(spec: &Spec, mode: Mode, logs: &Logs, life: &OwnedFd, ids: (lib
     }
     let refused = |code, message| Answer::Report(Box::new(Report::not_started(&spec.attempt_id, code, message)));
     // Before the sandbox is mounted on itself: it may lie below one of these, and what the job does in it is its own affair.
-    let watch = if spec.isolate { watch::begin(&spec.watched) } else { None };
+    let watch = if spec.isolate && spec.watch { watch::begin(&spec.origins) } else { None };
     let confined = match spec.isolate.then(|| confine::by_mounts(spec)).transpose() {
         Ok(confined) => confined.unwrap_or(false),
         Err(message) => return refused("isolation_failed", message),

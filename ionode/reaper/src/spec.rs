@@ -41,9 +41,12 @@ pub struct Spec {
     /// In the sandbox: what /tmp and /var/tmp are for an isolated job.
     #[serde(default)]
     pub scratch_dir: Option<PathBuf>,
-    /// Directories below which it is told what an isolated job opens.
+    /// Directories of origins.
     #[serde(default)]
-    pub watched: Vec<PathBuf>,
+    pub origins: Vec<PathBuf>,
+    /// It is told what an isolated job opens below them.
+    #[serde(default)]
+    pub watch: bool,
     /// Its tree is ended where it holds more memory than this.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
@@ -83,8 +86,8 @@ impl Spec {
         if let Some(path) = &self.scratch_dir {
             absolute("scratch_dir", path)?;
         }
-        for path in &self.watched {
-            absolute("watched", path)?;
+        for path in &self.origins {
+            absolute("origins", path)?;
         }
         if !self.cwd.starts_with(self.sandbox()) {
             return Err(format!("cwd {:?} is not inside sandbox_dir {:?}", self.cwd, self.sandbox()));

@@ -1,0 +1,38 @@
+"""A word to a job that failed and whose last output says that a write was refused.
+
+May know: how an attempt ended, the end of its log. One rule: it adds to a message and changes no outcome: programs print what they like.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from stager.worker.attempt import AttemptResult
+
+TAIL_BYTES = 4096
+# Of mounts, and of Landlock.
+REFUSALS = (("mounts", b"Read-only file system"), ("landlock", b"Permission denied"))
+
+
+def with_hint(ended: AttemptResult, result: Mapping[str, Any]) -> AttemptResult:
+    """The same, where nothing says so."""
+    if ended.fault is None or result["outcome"] != "exited" or ended.isolation in ("", "none"):
+        return ended
+    tail = end_of(ended.stderr_path)
+    for means, said in REFUSALS:
+        if means in ended.isolation and said in tail:
+            where = "an isolated job writes in its sandbox and below TMPDIR alone (`isolate: off` ends that)"
+            text = f"it printed {said.decode()!r}, and {where}"
+            return replace(ended, fault=replace(ended.fault, message=f"{ended.fault.message}; {text}"))
+    return ended
+
+
+def end_of(path: str) -> bytes:
+    with contextlib.suppress(OSError), open(path, "rb") as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
+        return stream.read()
+    return b""
