@@ -18,6 +18,7 @@ from stager.cli.workflow_file import credentials_of, read_only
 from stager.client.warm_start import WarmStart
 from stager.model.workflow import Workflow
 from stager.planning.plan import ReusedJob
+from stager.planning.reuse import as_far_as
 from stager.readers.sniff import sniff
 from stager.service.prepare import (
     Ready,
@@ -50,6 +51,7 @@ def submit_here(
     digest = digest_of_file(file)
     workflow = replace(read_only(settings, file, output_origin, access), source_path=str(file.absolute()), source_digest=digest)
     require_native(workflow)
+    workflow = as_far_as(workflow, asked.until)
     ready = ready_to_run(workflow, settings, access, asked)
     plan, reused = ready.plan, told_reuse(workflow, ready)
     if plan_file is not None:

@@ -18,6 +18,7 @@ from stager.model.workflow import Origin, Workflow
 from stager.planning.digest import workflow_digest
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Access, Plan
+from stager.planning.reuse import as_far_as
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
 from stager.scheduler.amendment import with_known_shells
 from stager.service.prepare import SubmitOptions, make_destinations, new_directories, plan_as_asked, require_destinations
@@ -56,7 +57,7 @@ def read_again(settings: Settings, run: RunClient, submitted_at: float) -> Again
     edited = is_edited(path, digest, old, submitted_at)
     access = IonodeOriginAccess(settings.environ)
     try:
-        new = read_workflow(path, access=access, options=options_of(old, path))
+        new = as_far_as(read_workflow(path, access=access, options=options_of(old, path)), old.until)
     except StagerError as error:
         if isinstance(error, InvalidInput) and edited:
             raise InvalidInput(f"{error.message}\n{path} was changed after the submit; mend it, or add --as-submitted") from None

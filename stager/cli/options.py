@@ -141,6 +141,16 @@ reuse_option = click.option(
 rerun_option = click.option(
     "--rerun", metavar="JOB", multiple=True, help="reuse, but run this job again: its id, its type, or all; may be given several times"
 )
+until_option = click.option(
+    "--until", metavar="NAME", multiple=True, help="only what is needed for this job, type of jobs or file; may be given several times"
+)
+from_option = click.option(
+    "--from",
+    "begin",
+    metavar="JOB",
+    multiple=True,
+    help="run this job (its id, or its type) and all that follows again, and nothing before it; may be given several times",
+)
 spill_option = click.option("--spill", metavar="ORIGIN", help="name of an origin where intermediates may go when space is short")
 output_origin_option = click.option(
     "--output-origin", metavar="URL", help="where the outputs of a Pegasus workflow go, as in file:///data/out or s3://bucket/prefix"

@@ -17,6 +17,7 @@ from stager.cli.options import (
     capacity_option,
     copies_option,
     cores_option,
+    from_option,
     ignore_profiles_option,
     no_direct_option,
     output_origin_option,
@@ -24,6 +25,7 @@ from stager.cli.options import (
     reuse_option,
     settings_of,
     spill_option,
+    until_option,
     where_option,
 )
 from stager.cli.picture_texts import PICTURES
@@ -39,10 +41,10 @@ from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Plan
 from stager.planning.plan_json import from_json, to_json
 from stager.planning.policy import Limits
-from stager.service.destinations import already_there, at_destinations, refusal
+from stager.planning.reuse import as_far_as
+from stager.service.destinations import Answers, already_there, at_destinations, refusal
 from stager.service.prepare import (
     SubmitOptions,
-    asks_for_reuse,
     copies_of,
     found_before,
     plan_of,
@@ -130,6 +132,8 @@ Example:
 @copies_option
 @reuse_option
 @rerun_option
+@until_option
+@from_option
 @where_option
 @shown_option
 @click.option(
@@ -155,6 +159,8 @@ def command(
     copies: int | None,
     reuse: bool | None,
     rerun: tuple[str, ...],
+    until: tuple[str, ...],
+    begin: tuple[str, ...],
     where: Where,
     shown: Shown,
     cluster: Path | None,
@@ -168,10 +174,10 @@ def command(
     if shown.drawn is not None and shown.as_json:
         raise click.UsageError("--json prints the plan, and --svg, --dot and --mermaid a picture of it: ask for one of them")
     if where.server:
-        own = (capacity, cores, shown.explain, cluster, simulated or None, reuse or None, rerun or None)
+        own = (capacity, cores, shown.explain, cluster, simulated or None, reuse or None, rerun or until or begin or None)
         if any(each is not None for each in own):
-            text = "a service plans for its own nodes: leave out --capacity, --cores, --explain, --topology, --simulate, --reuse"
-            raise click.UsageError(f"{text} and --rerun, or --server")
+            text = "a service plans for its own nodes: leave out --capacity, --cores, --explain, --topology, --simulate,"
+            raise click.UsageError(f"{text} --reuse, --rerun, --until and --from, or --server")
         if shown.output is not None and shown.drawn is None:
             raise click.UsageError("a plan for the nodes of a service is not for `submit`: leave out --output, or --server")
         # Others plan without it, and begin sooner.
@@ -186,14 +192,15 @@ def command(
         raise click.UsageError(
             "--topology says what there is, and its plan is not for `submit`: leave out --output, --capacity and --cores"
         )
-    if rerun and reuse is False:
-        raise click.UsageError("--rerun says what is not to be reused of what else is: leave out --no-reuse")
+    if (rerun or begin) and reuse is False:
+        raise click.UsageError("--rerun and --from say what is not to be reused of what else is: leave out --no-reuse")
     of_all = cluster is not None or simulated or (shown.output is not None and shown.drawn is None)
-    if of_all and (reuse or rerun):
-        raise click.UsageError("--output, --topology and --simulate are about all jobs: leave out --reuse and --rerun, or these")
+    if of_all and (reuse or rerun or until or begin):
+        text = "--output, --topology and --simulate are about all jobs"
+        raise click.UsageError(f"{text}: leave out --reuse, --rerun, --until and --from, or these")
     settings = settings_of(where.state_dir, capacity, cores)
-    asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, reuse, rerun)
-    workflow = read_only(settings, file, output_origin)
+    asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, reuse, rerun, until, begin)
+    workflow = as_far_as(read_only(settings, file, output_origin), until)
     plan_here(settings, workflow, asked, cluster, shown, simulated=simulated)
 
 
@@ -215,7 +222,8 @@ def plan_here(
     profiles, policy = load_profiles(settings), policy_of(asked.no_direct, copies)
     topology = cluster_topology(cluster, workflow) if cluster is not None else topology_of(settings, workflow)
     of_all = (shown.output is not None and shown.drawn is None) or explain is not None or cluster is not None or simulated
-    found = None if of_all else looked_up(workflow, settings, asked)
+    answers = at_destinations(workflow, IonodeOriginAccess(settings.environ)) if explain is None and not workflow.engine else {}
+    found = None if of_all else found_before(workflow, settings, asked, answers)
     if found is None:
         ignored = asked.ignore_profiles
         plan = plan_of(workflow, settings, profiles, asked.spill, ignore_profiles=ignored, policy=policy, topology=topology)
@@ -228,7 +236,7 @@ def plan_here(
         return
     show(shown, workflow, plan, workflow.notes)
     if not workflow.engine:
-        tell_taken(workflow, settings)
+        tell_taken(workflow, settings, answers)
     check_capacity(plan)
     check_hosts(workflow, topology)
     if simulated:
@@ -237,17 +245,10 @@ def plan_here(
         simulation_report(estimate(workflow, topology, limits=limits, plan=plan, truth=truth))
 
 
-def looked_up(workflow: Workflow, settings: Settings, asked: SubmitOptions) -> Remembered | None:
-    """What of it need not run; None: nobody asked."""
-    if not asks_for_reuse(settings, asked):
-        return None
-    return found_before(workflow, settings, asked, at_destinations(workflow, IonodeOriginAccess(settings.environ)))
-
-
 def job_explained(workflow: Workflow, settings: Settings, asked: SubmitOptions, job_id: str) -> list[str]:
     from stager.service.reusing import explain_job
 
-    found = looked_up(workflow, settings, asked)
+    found = found_before(workflow, settings, asked, at_destinations(workflow, IonodeOriginAccess(settings.environ)))
     if found is None:
         return [f"job {job_id}: {workflow.engine} runs it"]
     return explain_job(workflow, found, job_id, "")
@@ -298,9 +299,9 @@ def finals_of(workflow: Workflow) -> frozenset[str]:
     return frozenset(lfn for lfn, file in workflow.files.items() if file.is_final)
 
 
-def tell_taken(workflow: Workflow, settings: Settings) -> None:
+def tell_taken(workflow: Workflow, settings: Settings, answers: Answers) -> None:
     """Tells the finals that `submit` would refuse, beside the plan: nothing of the plan depends on them."""
     access = IonodeOriginAccess(settings.environ)
-    taken = [each.name for each in already_there(workflow, access, StateDir(settings.state_dir).runs) if each.stops]
+    taken = [each.name for each in already_there(workflow, access, StateDir(settings.state_dir).runs, answers=answers) if each.stops]
     if taken:
         click.echo(f"note: `submit` would refuse this: {refusal(taken)}", err=True)

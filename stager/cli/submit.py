@@ -12,6 +12,7 @@ from stager.cli.options import (
     capacity_option,
     copies_option,
     cores_option,
+    from_option,
     ignore_profiles_option,
     json_option,
     no_direct_option,
@@ -21,6 +22,7 @@ from stager.cli.options import (
     reuse_option,
     settings_of,
     spill_option,
+    until_option,
     where_option,
 )
 from stager.client.warm_start import WarmStart, is_listened_on
@@ -37,6 +39,8 @@ Example:
   stager submit workflow.yml --plan plan.json --detach
   stager submit workflow.yml --reuse
   stager submit workflow.yml --rerun project --rerun 'count[3]'
+  stager submit workflow.yml --reuse --until mosaic.fits
+  stager submit workflow.yml --from project
   stager submit workflow.yml --server https://stager.example.org --token-file ~/.stager-token
   stager submit workflow.yml --detach --json | jq -r .run"""
 )
@@ -59,6 +63,8 @@ Example:
 @priority_option
 @reuse_option
 @rerun_option
+@until_option
+@from_option
 @where_option
 @json_option
 def command(
@@ -76,6 +82,8 @@ def command(
     priority: int,
     reuse: bool | None,
     rerun: tuple[str, ...],
+    until: tuple[str, ...],
+    begin: tuple[str, ...],
     where: Where,
     as_json: bool,
 ) -> int:
@@ -87,11 +95,11 @@ def command(
     With --server it goes on there: the service reads FILE by its own rules and plans with its own measurements.
     """
     settings = settings_of(where.state_dir, capacity, cores)
-    if rerun and reuse is False:
-        raise click.UsageError("--rerun says what is not to be reused of what else is: leave out --no-reuse")
+    if (rerun or begin) and reuse is False:
+        raise click.UsageError("--rerun and --from say what is not to be reused of what else is: leave out --no-reuse")
     if where.server:
-        if reuse or rerun:
-            raise click.UsageError("a service does not reuse results yet: leave out --reuse and --rerun, or --server")
+        if reuse or rerun or until or begin:
+            raise click.UsageError("a service runs all jobs yet: leave out --reuse, --rerun, --until and --from, or --server")
         if plan_file is not None or capacity is not None or cores is not None:
             raise click.UsageError("a service plans for itself: leave out --plan, --capacity and --cores, or --server")
         from stager import rest
@@ -110,9 +118,10 @@ def command(
         from stager.cli.local_submit import submit_here
         from stager.service.prepare import SubmitOptions
 
-        if plan_file is not None and (reuse or rerun):
-            raise click.UsageError("--plan runs the plan of all jobs: leave out --reuse and --rerun, or --plan")
-        asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, False if plan_file is not None else reuse, rerun)
+        if plan_file is not None and (reuse or rerun or until or begin):
+            raise click.UsageError("--plan runs the plan of all jobs: leave out --reuse, --rerun, --until and --from, or --plan")
+        reuse = False if plan_file is not None else reuse
+        asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, reuse, rerun, until, begin)
         shown = {"detach": detach, "quiet": quiet, "as_json": as_json}
         return submit_here(settings, file, output_origin, plan_file, asked, warm, priority=priority, **shown)
 

@@ -181,7 +181,7 @@ class Derived:
 class Workflow(Derived):
     """`notes` are what a reader saw and did not use, for `validate` to show; nothing decides by them. `engine`: the foreign program that
     runs the jobs itself; empty: we do. Jobs of an engine have no command of stager's. `source_digest`: of the workflow file as it was read;
-    empty: nobody kept it.
+    empty: nobody kept it. `until`: what it was asked for as far as, of a larger one; empty: all of it.
     """
 
     name: str
@@ -195,6 +195,7 @@ class Workflow(Derived):
     notes: tuple[str, ...] = ()
     engine: str = ""
     source_digest: str = ""
+    until: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

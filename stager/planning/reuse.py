@@ -7,9 +7,10 @@ a job that runs. And what a run hands over never comes from two makings of one f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from stager.model.errors import InvalidInput
 from stager.model.results import Result, SeenAt
 from stager.model.workflow import Job, Workflow, graph_of
 from stager.planning.job_key import JobKey, key_of, unknown_variable
@@ -146,6 +147,35 @@ def why_not_held(lfn: str, known: Known) -> str:
     if lfn in known.held:
         return f"its final {lfn!r} is at its destination with other content"
     return f"its final {lfn!r} is not at its destination as it was left there"
+
+
+def as_far_as(workflow: Workflow, targets: Sequence[str]) -> Workflow:
+    """Only what is needed for these: jobs by id or type, or files that jobs make. Raises InvalidInput for another name."""
+    if not targets:
+        return workflow
+    graph = graph_of(workflow)
+    jobs, strange = jobs_named(workflow, [name for name in targets if name not in graph.producer])
+    if strange:
+        text = f"--until {strange[0]!r} names no job, no type of jobs and no file that a job of this workflow makes"
+        raise InvalidInput(text, subject=strange[0])
+    kept = closure(jobs | {graph.producer[name] for name in targets if name in graph.producer}, graph.parents)
+    used = {lfn for job_id in kept for lfn in workflow.jobs[job_id].lfns}
+    return replace(
+        workflow,
+        jobs={job_id: job for job_id, job in workflow.jobs.items() if job_id in kept},
+        files={lfn: file for lfn, file in workflow.files.items() if lfn in used},
+        until=tuple(targets),
+    )
+
+
+def closure(jobs: Collection[str], beside: Mapping[str, Sequence[str]]) -> set[str]:
+    """These and all that can be reached from them."""
+    found, waiting = set(jobs), list(jobs)
+    while waiting:
+        more = [other for other in beside[waiting.pop()] if other not in found]
+        found.update(more)
+        waiting += more
+    return found
 
 
 def jobs_named(workflow: Workflow, names: Collection[str]) -> tuple[set[str], list[str]]:

@@ -31,6 +31,7 @@ from stager.service.live_nodes import has_stores, limits_of, topology_here, with
 from stager.service.profiles import load_links, load_overhead, load_profiles
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir, results_of
+from stager.sim.simulate import rare_collections
 
 if TYPE_CHECKING:
     from stager.service.reusing import Remembered
@@ -44,7 +45,7 @@ MOUNTS_BELOW = (Path("/mnt"), Path("/media"), Path("/run/media"))
 class SubmitOptions:
     """The options of a submit. `spill`: the origin where intermediates may go when space is short. `copies`: on how many nodes what jobs
     make is to be; None: as the settings say. `reuse`: what earlier runs made is not made again, but for the jobs that `rerun` names; None:
-    as the settings say.
+    as the settings say. `until`: only what is needed for these. `begin`: these run, with all that follows, and nothing before them does.
     """
 
     spill: str | None = None
@@ -53,6 +54,8 @@ class SubmitOptions:
     copies: int | None = None
     reuse: bool | None = None
     rerun: tuple[str, ...] = ()
+    until: tuple[str, ...] = ()
+    begin: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ def ready_to_run(
 
 
 def asks_for_reuse(settings: Settings, options: SubmitOptions) -> bool:
-    return options.reuse if options.reuse is not None else settings.reuse or bool(options.rerun)
+    return options.reuse if options.reuse is not None else settings.reuse or bool(options.rerun or options.begin)
 
 
 def found_before(
@@ -102,10 +105,13 @@ def found_before(
     if not asks_for_reuse(settings, options) or workflow.engine:
         return None
     # Most submits do not ask, and begin sooner without this.
-    from stager.service.reusing import remembered
+    from stager.service.reusing import remembered, require_begin
 
     path, environ = results_of(StateDir(settings.state_dir)), settings.environ if env is None else env
-    return remembered(workflow, path, tenant or "", environ, answers, options.rerun, is_here=tenant is None)
+    with rare_collections():
+        found = remembered(workflow, path, tenant or "", environ, answers, (options.rerun, options.begin), is_here=tenant is None)
+    require_begin(workflow, found.reuse, options.begin)
+    return found
 
 
 def plan_with(workflow: Workflow, settings: Settings, profiles: Profiles, options: SubmitOptions, found: Remembered | None) -> Plan:

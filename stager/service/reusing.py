@@ -7,7 +7,7 @@ without that runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -18,16 +18,18 @@ from stager.model.errors import InvalidInput, Refused
 from stager.model.files import FileKind, Source
 from stager.model.results import Result, SeenAt, origin_key
 from stager.model.units import format_size
-from stager.model.workflow import Origin, OriginKind, Workflow
+from stager.model.workflow import Origin, OriginKind, Workflow, graph_of
 from stager.planning.job_key import differences
 from stager.planning.plan import Plan, ReusedJob, ReusedOutput
-from stager.planning.reuse import Known, Reuse, decide, jobs_named
+from stager.planning.reuse import Known, Reuse, closure, decide, jobs_named
 from stager.ports import OriginEntry
 from stager.readers.lines import nearest
 from stager.service.destinations import Answers
 
 # A change of a file's times that is younger than this may not show.
 SETTLED_S = 2.0
+# What is to run all the same (--rerun), and what the run is to begin with (--from).
+Again = tuple[Sequence[str], Sequence[str]]
 # Inputs beside the workflow that changed are hashed up to so much: they are read anyway, should the job run.
 HASHED_BYTES_MAX = 4 << 30
 
@@ -46,20 +48,17 @@ class Remembered:
 
 
 def remembered(
-    workflow: Workflow, path: Path, tenant: str, environ: Mapping[str, str], answers: Answers, rerun: Iterable[str] = (), *, is_here: bool
+    workflow: Workflow, path: Path, tenant: str, environ: Mapping[str, str], answers: Answers, again: Again, *, is_here: bool
 ) -> Remembered:
     """`path`: of the results. `environ`: of the submitter. `answers`: what is at destinations. `is_here`: directories of this machine may
     be looked at. Raises InvalidInput for a name that no job has, Refused for an input that looks as it was and is not.
     """
-    again, strange = jobs_named(workflow, tuple(rerun))
-    if strange:
-        types = [*workflow.jobs, *(job.job_type for job in workflow.jobs.values())]
-        text = f"--rerun {strange[0]!r} names no job and no type of jobs of this workflow{nearest(strange[0], types)}"
-        raise InvalidInput(f"{text}; write a job's id, its type, or all", subject=strange[0])
+    rerun, begin = again
+    forced = named(workflow, "--rerun", rerun) | closure(named(workflow, "--from", begin), graph_of(workflow).children)
     store = open_to_read(path)
     if store is None:
         known = Known({}, {}, lambda key: None)
-        return Remembered(decide(workflow, known, again), known)
+        return Remembered(decide(workflow, known, forced), known)
     look = Look(workflow, store, tenant, environ, is_here=is_here)
     names = {name for job in workflow.jobs.values() for name in job.env_pass}
     contents, held = look.contents(), look.held(answers)
@@ -71,15 +70,38 @@ def remembered(
         return results[key]
 
     known = Known(contents, held, result_of, store.passed(environ, names), look.unknown)
-    return Remembered(decide(workflow, known, again), known, look.hashed, look.to_fetch, store)
+    return Remembered(decide(workflow, known, forced), known, look.hashed, look.to_fetch, store)
+
+
+def named(workflow: Workflow, option: str, names: Sequence[str]) -> set[str]:
+    """The jobs. Raises InvalidInput."""
+    found, strange = jobs_named(workflow, names)
+    if strange:
+        types = [*workflow.jobs, *(job.job_type for job in workflow.jobs.values())]
+        text = f"{option} {strange[0]!r} names no job and no type of jobs of this workflow{nearest(strange[0], types)}"
+        raise InvalidInput(f"{text}; write a job's id, its type, or all", subject=strange[0])
+    return found
+
+
+def require_begin(workflow: Workflow, reuse: Reuse, begin: Sequence[str]) -> None:
+    """Raises Refused where something runs that does not follow from what was to begin with."""
+    if not begin:
+        return
+    asked = closure(named(workflow, "--from", begin), graph_of(workflow).children)
+    before = [job_id for job_id in workflow.jobs if job_id in reuse.runs and job_id not in asked]
+    if before:
+        more = f" (and {len(before) - 1} more jobs)" if len(before) > 1 else ""
+        text = f"the run cannot begin with {', '.join(begin)}: job {before[0]!r}{more} has to run, since {reuse.runs[before[0]]}"
+        raise Refused(f"{text}; leave out --from", code="runs_before", subject=before[0])
 
 
 class Look:
     """At what there is now, beside what is remembered of it."""
 
     def __init__(self, workflow: Workflow, store: ResultsStore, tenant: str, environ: Mapping[str, str], *, is_here: bool) -> None:
-        self.workflow, self.store, self.tenant, self.environ, self.is_here = workflow, store, tenant, environ, is_here
+        self.workflow, self.store, self.tenant, self.environ = workflow, store, tenant, environ
         self.keys = {name: origin_key(origin) for name, origin in workflow.origins.items()}
+        self.roots = {name: root_here(origin) if is_here else None for name, origin in workflow.origins.items()}
         self.seen: dict[tuple[str, bool], dict[str, SeenAt]] = {}
         self.unknown: dict[str, str] = {}
         self.to_fetch: list[str] = []
@@ -147,10 +169,8 @@ class Look:
         return self.seen[key].get(path)
 
     def _path_here(self, origin: str, path: str) -> Path | None:
-        found: Origin = self.workflow.origins[origin]
-        if not self.is_here or found.kind is not OriginKind.FILE:
-            return None
-        return Path(unquote(urlsplit(found.url).path)) / path
+        root = self.roots[origin]
+        return None if root is None else root / path
 
     def _is_settled(self, source: Source, seen: SeenAt, here: Path | None) -> bool:
         """Here the time of the last change of any kind tells, which nobody can set back; elsewhere the listing's word has to do."""
@@ -176,6 +196,11 @@ class Look:
         told = blake3_of_each(chosen.values(), self.environ)
         self.hashed += len(told)
         return {lfn: told[path] for lfn, path in chosen.items() if path in told}
+
+
+def root_here(origin: Origin) -> Path | None:
+    """The directory of this machine that it is. None: it is elsewhere."""
+    return Path(unquote(urlsplit(origin.url).path)) if origin.kind is OriginKind.FILE else None
 
 
 def changed_at(path: Path) -> float:

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from stager.model.errors import InvalidInput
 from stager.model.files import Destination, File, FileKind, Location, Source
 from stager.model.results import MadeOutput, Result, SeenAt
 from stager.model.topology import embedded
@@ -14,7 +15,7 @@ from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, 
 from stager.planning.job_key import Parts, differences, key_of
 from stager.planning.make_plan import make_plan
 from stager.planning.residual import residual, widened
-from stager.planning.reuse import Known, Reuse, decide, jobs_named
+from stager.planning.reuse import Known, Reuse, as_far_as, decide, jobs_named
 from tests.sim.drawn import sample_shared, sample_workflow
 
 IN_KEY = {"argv", "shell", "interpreter", "inputs", "outputs", "env", "env_pass", "stdin", "stdout", "stderr"}
@@ -232,3 +233,17 @@ def test_a_final_that_is_a_directory_is_made_again() -> None:
 def test_jobs_are_named_by_id_type_or_all() -> None:
     assert jobs_named(FLOW, ["a"]) == ({"a"}, []) == jobs_named(FLOW, ["t"]) == jobs_named(FLOW, ["all"])
     assert jobs_named(FLOW, ["x"]) == (set(), ["x"])
+
+
+def test_as_far_as_keeps_what_is_needed_and_nothing_else() -> None:
+    for seed in range(100):
+        flow = drawn(seed)[0]
+        graph, target = graph_of(flow), sorted(flow.jobs)[-1]
+        cut = as_far_as(flow, [target])
+        assert target in cut.jobs and cut.until == (target,)
+        assert cut.jobs.keys() == {target} | {above for job_id in cut.jobs for above in graph.parents[job_id]}, seed
+        assert cut.files.keys() == {lfn for job in cut.jobs.values() for lfn in job.lfns}
+        make_plan(cut, embedded(10_000_000))
+    assert as_far_as(FLOW, []) is FLOW and as_far_as(FLOW, ["out"]).jobs.keys() == {"a"}
+    with pytest.raises(InvalidInput, match="--until 'in'"):
+        as_far_as(FLOW, ["in"])

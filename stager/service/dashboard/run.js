@@ -27,7 +27,7 @@ function fillFigures(facts, status, best) {
   const failed = status.jobs.failed ? `${status.jobs.failed.toLocaleString("en")} failed` : "";
   // How long an origin will be away nobody can guess.
   const guessed = goesOn && status.eta_s !== null && status.waiting.length === 0;
-  facts.set("jobs", `${info.jobs_done.toLocaleString("en")} of ${info.jobs_total.toLocaleString("en")}`, failed || (status.jobs.running ? `${status.jobs.running} running` : ""));
+  facts.set("jobs", `${info.jobs_done.toLocaleString("en")} of ${info.jobs_total.toLocaleString("en")}`, failed || (status.jobs.running ? `${status.jobs.running} running` : info.jobs_reused ? `${info.jobs_reused.toLocaleString("en")} reused` : ""));
   facts.set("time", guessed ? `${roughly(status.eta_s)} left` : duration(took), goesOn ? `begun ${when(info.submitted_at)}${status.waiting.length ? "; it waits" : ""}` : `ended ${when(info.finished_at)}`);
   facts.set("fetched", size(status.fetched_bytes), goesOn ? `of ${size(status.fetch_bytes_planned)}, ${rate(status.fetch_bytes_per_s)}` : "");
   facts.set("uploaded", size(status.uploaded_bytes), goesOn ? `${status.upload_bytes_guessed ? "so far" : `of ${size(status.upload_bytes_planned)}`}, ${rate(status.upload_bytes_per_s)}` : "");
