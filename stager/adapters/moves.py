@@ -6,6 +6,8 @@ alone, so the format stays the same.
 
 Small files and large ones are counted apart: a thousand of the small would leave nothing that tells of the rate. Those that began first
 are kept without a gap, so that of each of them is known how many others were under way when it began.
+
+Copies from node to node are moves over one link more, whatever nodes they are.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from pathlib import Path
 
 from stager.model.link import SMALL_BYTES, Move
 
+# The link of copies; all others are digests.
+BETWEEN_NODES = "between nodes"
 # (transfer, the digest of its link, the move).
 Seen = tuple[str, str, Move]
 # Of each link, direction and kind. A run is kept whole, up to the second of these, while all newer ones have fewer than the first.

@@ -52,6 +52,11 @@ def made_text(plan: Plan) -> str:
     return f", {plan.overhead_file_s * 1000:.3g} ms more for each output ({plan.overhead_file_basis.value})" if plan.overhead_file_s else ""
 
 
+def copies_text(plan: Plan) -> str:
+    """The time of a copy to another node beside its bytes."""
+    return f", {plan.copy_latency_s * 1000:.0f} ms of each copy to another node ({plan.copy_latency_basis.value})" if plan.nodes > 1 else ""
+
+
 def guessed_text(finals: Collection[str], plan: Plan) -> str:
     count = sum(file.lfn in finals and file.size_basis is Basis.DEFAULT for file in plan.files)
     return f" (a guess: nobody knows the size of {count} final{'s' if count > 1 else ''})" if count else ""
@@ -78,7 +83,7 @@ def plan_table(finals: Collection[str], plan: Plan, notes: Sequence[str], types:
         f"{format_size(plan.readback_bytes)} read back to verify{direct_text(plan)}",
         f"predicted time      {format_duration(plan.makespan_s)}, "
         f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value}){made_text(plan)}, "
-        f"{format_size(plan.disk_bytes_per_s)}/s of the disk ({plan.disk_basis.value})",
+        f"{format_size(plan.disk_bytes_per_s)}/s of the disk ({plan.disk_basis.value}){copies_text(plan)}",
     ]
     for line in [*facts, *off_lines(plan), *(f"{'links' if not at else '':<20}{line}" for at, line in enumerate(link_lines(plan.links)))]:
         out.print(line, markup=False)

@@ -43,7 +43,7 @@ class Node:
     """One I/O node and the compute slots beside it. `memory_bytes` None: not watched. `overhead_s`: what an attempt takes of its slot
     beside its program (model/overhead.py), `overhead_file_s`: and for each of its outputs. `sandbox_bytes`: what all sandboxes there may
     hold together beyond what was reserved for their outputs; None: not watched. `failures_per_hour`: how often it is lost with its disk;
-    0: nobody said.
+    0: nobody said. `copy_latency_s`: what a copy to it from another node takes beside its bytes (model/copying.py).
 
     `hosts`: compute hosts, each with cores and memory of its own, in place of `cores` and `memory_bytes`. Where any node of a topology
     names hosts, a node that names none stores only.
@@ -64,6 +64,9 @@ class Node:
     overhead_file_measured: bool = False
     disk_measured: bool = False
     hosts: tuple[Host, ...] = ()
+    copy_latency_s: float = 0.0
+    copy_measured: bool = False
+    network_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)

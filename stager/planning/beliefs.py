@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from stager.model.topology import OriginLink, Topology
+from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.links import link_plan
 from stager.planning.plan import Access, Basis
@@ -65,6 +65,8 @@ DISK_RATE = Belief(1 / 10, 20.0)
 FETCH_FILE_S_MAX, UPLOAD_FILE_S_MAX = 0.01, 0.1
 # A login waits for start files, too.
 LOGIN_S_MAX = 2.0
+# Nor is anything assumed of a copy from node to node beside its bytes.
+COPY_LATENCY_S_MAX = 0.1
 # Of the plan itself, where all its numbers are right: it knows no turns at an origin, and no scheduler that has to decide.
 MODEL = Belief(0.9, 1.1)
 
@@ -91,11 +93,18 @@ def at_edge(
             overhead_s=node.overhead_s * OVERHEAD_S[measured(node.overhead_measured)].of_amount(edge),
             disk_bytes_per_s=node.disk_bytes_per_s * JOBS_DISK_RATE[measured(node.disk_measured)].of_rate(edge),
             overhead_file_s=node.overhead_file_s * OVERHEAD_S[measured(node.overhead_file_measured)].of_amount(edge),
+            copy_latency_s=copy_latency_s_at_edge(node, edge),
         )
         for node in topology.nodes
     )
     there = replace(topology, nodes=nodes, links=links)
     return shape_at_edge(workflow, shape, sized, topology, there, edge), order, there
+
+
+def copy_latency_s_at_edge(node: Node, edge: Edge) -> float:
+    if not node.copy_measured and edge is Edge.SLOW:
+        return COPY_LATENCY_S_MAX
+    return node.copy_latency_s * LATENCY_S[measured(node.copy_measured)].of_amount(edge)
 
 
 def measured(is_measured: bool) -> Basis:

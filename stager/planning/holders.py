@@ -74,11 +74,12 @@ class OnlyHolder:
 class Holders:
     """Of all files. `rates`: bytes per second that each node gives or takes alone."""
 
-    __slots__ = ("_held", "_likely", "_rates", "_told")
+    __slots__ = ("_held", "_latency_s", "_likely", "_rates", "_told")
 
     def __init__(self, likely_bytes: list[int], topology: Topology) -> None:
         self._likely = likely_bytes
         self._rates = [min(node.network_bytes_per_s, node.disk_bytes_per_s) for node in topology.nodes]
+        self._latency_s = [node.copy_latency_s for node in topology.nodes]
         self._held: dict[int, Held] = {}
         # Until something is put down all nodes that are as fast, and have it not, get the same answer.
         self._told: dict[tuple[int, float, float], tuple[float, float]] = {}
@@ -105,7 +106,7 @@ class Holders:
 
     def brought(self, files: list[int], node: int) -> tuple[Copying, float]:
         """(what of these another node has and this one not, when all of them that anybody has are here): one after the other into this
-        node, each as soon as there is one to copy.
+        node, each as soon as there is one to copy. All are asked for at once, so what a copy takes beside its bytes is waited for once.
         """
         there_s, away = 0.0, []
         for file in files:
@@ -125,7 +126,7 @@ class Holders:
             begin_s, end_s = self._told.get(asked) or self._told.setdefault(asked, self.soonest(file, node, asked[2]))
             copies.append((file, begin_s, end_s))
             at_s = end_s
-        return Copying(tuple(copies), sum([self._likely[file] for _, file in away])), max(there_s, at_s)
+        return Copying(tuple(copies), sum([self._likely[file] for _, file in away])), max(there_s, at_s + self._latency_s[node])
 
     def soonest(self, file: int, node: int, ready_s: float) -> tuple[float, float]:
         """(when it is best begun, when it is then there): at once, or when a copy that is under way has become one more holder.

@@ -163,7 +163,10 @@ def plan_in(layout: Layout, chosen: Chosen, with_range: bool = False) -> Plan:
 def overhead_of(topology: Topology) -> dict[str, Any]:
     slowest = max(topology.nodes, key=lambda node: (node.overhead_s, node.overhead_file_s))
     disk = min(topology.nodes, key=lambda node: node.disk_bytes_per_s)
+    copying = max(topology.nodes, key=lambda node: node.copy_latency_s)
     return {
+        "copy_latency_s": tidy(copying.copy_latency_s),
+        "copy_latency_basis": Basis.MEASURED if copying.copy_measured else Basis.DEFAULT,
         "disk_bytes_per_s": disk.disk_bytes_per_s,
         "disk_basis": Basis.MEASURED if disk.disk_measured else Basis.DEFAULT,
         "overhead_s": tidy(slowest.overhead_s),

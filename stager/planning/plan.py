@@ -198,7 +198,8 @@ class Plan:
     add for each of its outputs; of several nodes the most.
     `makespan_least_s` and `makespan_most_s`: at least nine of ten runs should end between them (planning/beliefs.py); None: nobody asked.
     `profiles_ignored`: made as if nothing had been measured of any job type. `links`: of every origin, in the order of their names; empty
-    in a plan of version 3. `copying_bytes_per_s`: what a copy from node to node gets, of several nodes the least. `direct_read_bytes`:
+    in a plan of version 3. `copying_bytes_per_s`: what a copy from node to node gets, of several nodes the least,
+    `copy_latency_s`: what it takes besides. `direct_read_bytes`:
     what jobs read at origins through mounts, in none of the other sums. `disk_bytes_per_s`: what jobs get of a node's disk, of several
     nodes the least. `keeps_to`: of more nodes, those that its jobs stay on while all of them can be reached; empty: all. `ahead_max`: of
     each node, how many jobs may wait for inputs and a core, and how many files may come before their jobs are admitted; 0: as many as
@@ -241,3 +242,5 @@ class Plan:
     disk_bytes_per_s: float = DEFAULT_DISK_BYTES_PER_S
     disk_basis: Basis = Basis.DEFAULT
     copies: int = 1
+    copy_latency_s: float = 0.0
+    copy_latency_basis: Basis = Basis.DEFAULT

@@ -44,6 +44,8 @@ LATER: dict[str, Any] = {
     "disk_bytes_per_s": DEFAULT_DISK_BYTES_PER_S,
     "disk_basis": Basis.DEFAULT.value,
     "copies": 1,
+    "copy_latency_s": 0.0,
+    "copy_latency_basis": Basis.DEFAULT.value,
 }
 
 
@@ -99,7 +101,7 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
         rest = {key: head[key] for key in PLAN_KEYS if key not in LISTS}
         rest["keeps_to"] = tuple(head["keeps_to"])
         rest["links"] = tuple(link_from(entry) for entry in head["links"])
-        rest |= {key: Basis(rest[key]) for key in ("overhead_basis", "overhead_file_basis", "disk_basis")}
+        rest |= {key: Basis(rest[key]) for key in ("overhead_basis", "overhead_file_basis", "disk_basis", "copy_latency_basis")}
         return Plan(**rest, jobs=jobs, files=files, notes=tuple(head["notes"]), tightest_files=tuple(head["tightest_files"]))
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{source} is not a whole plan ({error!r}); plan again", subject=source) from None

@@ -13,6 +13,7 @@ from typing import Any
 from stager import wire
 from stager.estimate import RUN, Report, Traffic, estimate
 from stager.model.cluster import Cluster, IoNodes, NamedNode, WanLink
+from stager.model.copying import Copying
 from stager.model.prices import ClusterPrices
 from stager.model.topology import Host
 from stager.model.workflow import OriginKind, Workflow
@@ -88,6 +89,8 @@ def estimate_of(workflow: Workflow, plan: Plan, history: wire.RunHistory, cluste
     topology = cluster.topology(workflow, cluster.io.nodes).with_overhead(
         plan.overhead_s, plan.overhead_basis is Basis.MEASURED, plan.overhead_file_s, plan.overhead_file_basis is Basis.MEASURED
     )
+    if plan.copy_latency_basis is Basis.MEASURED:
+        topology = Copying(plan.copy_latency_s).of(topology)
     times = RunTimes(RUN)
 
     def watch(machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:

@@ -28,7 +28,7 @@ class Measuring:
         self.store, self.machine = store, machine
         # Attempts under way whose time is all their own.
         self.begun: dict[str, float] = {}
-        self.moving: dict[str, cmd.Fetch | cmd.Upload] = {}
+        self.moving: dict[str, cmd.Fetch | cmd.Upload | cmd.CopyReplica] = {}
 
     def saw(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> None:
         """The next plan is made after a run: what it measured is there by then."""
@@ -77,9 +77,12 @@ class Measuring:
         for event in events:
             if isinstance(event, (ev.TransferDone, ev.TransferFailed, ev.TransferCancelled)):
                 command = self.moving.pop(event.transfer, None)
-                if command is not None and command.run in self.machine.state.runs:
+                if isinstance(command, cmd.CopyReplica):
+                    seen += copied_by(event, command)
+                elif command is not None and command.run in self.machine.state.runs:
                     seen += moved_by(event, command, self.machine.state.runs[command.run].workflow.origins[command.origin])
-        self.moving |= {command.transfer: command for command in commands if isinstance(command, (cmd.Fetch, cmd.Upload))}
+        begun = [command for command in commands if isinstance(command, (cmd.Fetch, cmd.Upload, cmd.CopyReplica))]
+        self.moving |= {command.transfer: command for command in begun}
         return seen
 
     def _sample(self, event: ev.AttemptEnded) -> Sample:
@@ -118,6 +121,13 @@ def moved_by(event: ev.Event, command: cmd.Fetch | cmd.Upload, origin: Origin) -
     moved_bytes = event.bytes_moved if is_fetch else min(event.bytes_moved, event.size_bytes)
     move = Move(command.run, is_fetch, event.at - event.duration_s, event.at, moved_bytes, read_back)
     return [(event.transfer, origin.link, move)]
+
+
+def copied_by(event: ev.Event, command: cmd.CopyReplica) -> list[moves.Seen]:
+    """All that it took: a copy waits for nothing but the scheduler and the two nodes."""
+    if type(event) is not ev.TransferDone or event.at <= command.at:
+        return []
+    return [(event.transfer, moves.BETWEEN_NODES, Move(command.run, True, command.at, event.at, event.size_bytes))]
 
 
 def wall_at_node_s(run: RunEntry, job: Job, measures: ev.Measures) -> float | None:

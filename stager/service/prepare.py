@@ -28,7 +28,7 @@ from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat
 from stager.service.destinations import Answers, at_destinations, require_free
 from stager.service.live_nodes import has_stores, limits_of, topology_here, with_joined
-from stager.service.profiles import load_links, load_overhead, load_profiles
+from stager.service.profiles import load_copying, load_links, load_overhead, load_profiles
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir, results_of
 from stager.sim.simulate import rare_collections
@@ -183,7 +183,8 @@ def topology_of(settings: Settings, workflow: Workflow) -> Topology:
     overhead, links = load_overhead(settings), load_links(settings, workflow)
     here = topology_here(settings, links)
     here = here.with_overhead(overhead.seconds, overhead.measured, overhead.file_s, overhead.file_measured)
-    return here.with_disks(overhead.disk_bytes_per_s)
+    here = here.with_disks(overhead.disk_bytes_per_s)
+    return load_copying(settings).of(here) if len(here.nodes) > 1 else here
 
 
 def require_spill(workflow: Workflow, spill: str | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from stager.adapters import moves, overheads
 from stager.adapters.profiles_json import is_profiles, profiles_from_json
 from stager.adapters.profiles_store import ProfilesStore, needs_upgrade, read_profiles, read_samples
+from stager.model.copying import Copying, copying_of
 from stager.model.errors import InvalidInput, Refused
 from stager.model.link import measured
 from stager.model.overhead import Overhead, overhead_of
@@ -51,6 +52,10 @@ def load_links(settings: Settings, workflow: Workflow) -> tuple[OriginLink, ...]
     """Of the workflow's origins those of which something was measured, as their transfers told."""
     seen = moves.read(StateDir(settings.state_dir).profiles)
     return tuple(measured(seen[origin.link]).of(name) for name, origin in sorted(workflow.origins.items()) if origin.link in seen)
+
+
+def load_copying(settings: Settings) -> Copying:
+    return copying_of(moves.read(StateDir(settings.state_dir).profiles).get(moves.BETWEEN_NODES, ()))
 
 
 def load_samples(state_dir: Path) -> Sequence[Sample]:

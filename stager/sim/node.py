@@ -52,6 +52,7 @@ class SimNode:
     heard: bool = True
     absent: bool = False
     apart: bool = False
+    copy_latency_s: float = 0.0
     wiped: int = 0
     used_bytes: int = 0
     reserved_bytes: int = 0

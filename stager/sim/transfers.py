@@ -216,7 +216,7 @@ class TransferTable:
             self._overfull(str(full))
             self._fail(moving, Fault(ErrorClass.REFUSED, "no_space_node", str(full), command.lfn))
             return
-        self._clock.after(BETWEEN_NODES_S, self._connected, moving)
+        self._clock.after(node.copy_latency_s or BETWEEN_NODES_S, self._connected, moving)
 
     def _tell_there(self, command: cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica, node: SimNode, token: str) -> None:
         """Committed by an earlier life of the node."""

@@ -432,7 +432,7 @@ def tell_engines(world: SimWorld, events: Sequence[Any], commands: Sequence[Any]
 
 def sim_node(node: Node, apart: bool) -> SimNode:
     made = SimNode(node.id, node.capacity_bytes, node.can_link, node.overhead_s, node.sandbox_bytes, node.overhead_file_s)
-    made.apart = apart
+    made.apart, made.copy_latency_s = apart, node.copy_latency_s
     return made
 
 
