@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
 
 from stager import wire
 from stager.scheduler.states import JobState
@@ -16,7 +16,9 @@ API_PREFIX = "/api/v1"
 PROBLEM_TYPE = "application/problem+json"
 # Of the workflow and of each file beside it: a plain name, as readers look for them.
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}$"
-FILES_MAX = 20
+# Of a file that is part of a workflow's text: below the workflow file, nothing hidden.
+BESIDE_NAME = r"^(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,100}/){0,8}[A-Za-z0-9_][A-Za-z0-9._-]{0,100}$"
+FILES_MAX = 100
 MESSAGE_MAX = 4000
 KEY_PATTERN = r"^[\x21-\x7e]{1,200}$"
 BY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._:/@+-]{0,99}$"
@@ -30,6 +32,9 @@ DIGEST_PATTERN = r"^[0-9a-f]{64}$"
 SENT_FILES_MAX = 10_000
 DIRECTORIES_MAX = 100
 PATH_MAX = 3000
+PARAM_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,199}$"
+PARAMS_MAX = 1000
+ParamValue = Annotated[str, Field(max_length=100_000)] | StrictBool | StrictInt | StrictFloat
 ORIGIN_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
 CALL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:+@~-]{0,199}$"
 
@@ -93,15 +98,16 @@ class SentFile(Content):
 
 class WorkflowText(Sent):
     """A workflow as text. `format`: what it is taken for, told by its content where nothing is said. `files`: the catalogs of a Pegasus
-    workflow, by the names that lie beside it. `directories`: by the names of `file:` origins, `here` among them, the files of
-    directories that are the sender's.
+    workflow, or the files that are part of a native one, by their names from where it lies. `directories`: by the names of `file:`
+    origins, `here` among them, the files of directories that are the sender's. `params`: values of its parameters.
     """
 
     workflow: str = Field(min_length=1)
     file_name: Annotated[str, Field(pattern=FILE_NAME)] = "workflow.yml"
     format: Literal["native", "pegasus", "wfcommons"] | None = None
-    files: dict[Annotated[str, Field(pattern=FILE_NAME)], str] = Field(default={}, max_length=FILES_MAX)
+    files: dict[Annotated[str, Field(pattern=BESIDE_NAME)], str] = Field(default={}, max_length=FILES_MAX)
     directories: dict[Annotated[str, Field(pattern=ORIGIN_NAME)], list[SentFile]] = Field(default={}, max_length=DIRECTORIES_MAX)
+    params: dict[Annotated[str, Field(pattern=PARAM_NAME)], ParamValue] = Field(default={}, max_length=PARAMS_MAX)
     options: Options = Options()
 
 
@@ -179,13 +185,17 @@ class Validated(wire.Body):
     files: int
     external: int
     finals: int
+    params: dict[str, str] = {}
     notes: list[str] = []
 
 
 class Planned(wire.Body):
-    """`plan`: as `stager plan --json`. `fault`: why it could not run here, though it can be planned."""
+    """`plan`: as `stager plan --json`. `fault`: why it could not run here, though it can be planned. `params`: the values that the file
+    was read with.
+    """
 
     plan: dict[str, Any]
+    params: dict[str, str] = {}
     fault: wire.ErrorBody | None = None
     notes: list[str] = []
 

@@ -28,9 +28,11 @@ def command(run: str, file: Path, where: Where) -> int:
         raise click.UsageError("runs of a state directory write their finals themselves: name the service with --server")
     from stager.cli.reach import find_run, reach_service
     from stager.cli.remote import directories_of
+    from stager.readers.native_params import sent_values
 
-    brought = directories_of(file, settings_of(where.state_dir).environ)
     with reach_service(where) as client:
         found = find_run(client, run)
+        values = sent_values(found.status().params)
+        brought = directories_of(file, settings_of(where.state_dir).environ, values)
         left = brought.bring_home(client, found.name, found.ledger(), click.echo) if brought is not None else 0
     return int(Exit.NOT_DURABLE if left else Exit.OK)

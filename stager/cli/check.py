@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,16 +15,19 @@ from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.check_isolation import isolation_notes
 from stager.cli.exits import Exit
 from stager.cli.options import (
+    Given,
     Where,
     capacity_option,
     cores_option,
     json_option,
     output_origin_option,
+    params_option,
     print_json,
     settings_of,
     spill_option,
     where_option,
 )
+from stager.cli.workflow_file import options_for
 from stager.model.errors import Denied, InvalidInput, Refused, StagerError
 from stager.model.files import OnExists
 from stager.model.units import format_size
@@ -33,10 +37,10 @@ from stager.planning.plan import Plan
 from stager.ports import Probe
 from stager.readers.shell_programs import programs_of
 from stager.readers.shells import quotes_like_sh, strict_shell
-from stager.readers.sniff import read_workflow, sniff
+from stager.readers.sniff import read_workflow
 from stager.service.destination_space import Probes, disks_of
 from stager.service.destinations import There, already_there, refusal
-from stager.service.prepare import destination_directories, new_directories, plan_of, reader_options
+from stager.service.prepare import destination_directories, new_directories, plan_of
 from stager.service.profiles import load_profiles
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
@@ -66,6 +70,7 @@ Example:
   stager check workflow.yml --server https://stager.example.org --token-file ~/.stager-token"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@params_option
 @output_origin_option
 @capacity_option
 @cores_option
@@ -73,7 +78,14 @@ Example:
 @where_option
 @json_option
 def command(
-    file: Path, output_origin: str | None, capacity: int | None, cores: int | None, spill: str | None, where: Where, as_json: bool
+    file: Path,
+    given: Given,
+    output_origin: str | None,
+    capacity: int | None,
+    cores: int | None,
+    spill: str | None,
+    where: Where,
+    as_json: bool,
 ) -> int:
     """Look for all that would stop a run of FILE and say it at once: credentials, host keys, missing inputs, destinations that cannot be
     written, have no room or are there already, programs that are not on PATH, too little capacity. Notes stop nothing: destinations that
@@ -86,11 +98,10 @@ def command(
     if where.server:
         if capacity is not None or cores is not None:
             raise click.UsageError("a service has its own capacity and cores: leave out --capacity and --cores, or --server")
-        return told(check_there(where, file, spill, output_origin, settings.environ), as_json)
+        return told(check_there(where, file, given, spill, output_origin, settings.environ), as_json)
     access = IonodeOriginAccess(settings.environ)
     findings: list[Finding] = []
-    options = reader_options(sniff(file), output_origin, Path.cwd()) if output_origin is not None else {}
-    workflow = read_or_note(file, access, options, findings)
+    workflow = read_or_note(file, access, options_for(file, output_origin, given), findings)
     if workflow is not None:
         probes: dict[tuple[str, str], Probe] = {}
         for origin in workflow.origins.values():
@@ -111,13 +122,15 @@ def told(findings: list[Finding], as_json: bool) -> Exit:
     return Exit.OK if all(finding.good for finding in findings) else Exit.REFUSED
 
 
-def check_there(where: Where, file: Path, spill: str | None, output_origin: str | None, environ: Mapping[str, str]) -> list[Finding]:
+def check_there(
+    where: Where, file: Path, given: Given, spill: str | None, output_origin: str | None, environ: Mapping[str, str]
+) -> list[Finding]:
     """The word of a service. Raises what keeps it from being asked."""
     from stager import rest
     from stager.cli.remote import planned_at
 
     try:
-        planned, workflow = planned_at(where, file, rest.Options(spill=spill, output_origin=output_origin))
+        planned, workflow = planned_at(where, file, rest.Options(spill=spill, output_origin=output_origin), given)
     except (InvalidInput, Denied, Refused) as problem:
         return [Finding("service", False, problem.message)]
     found = [Finding("service", True, f"it reads and plans {len(planned.plan['jobs'])} jobs")]
@@ -129,7 +142,7 @@ def check_there(where: Where, file: Path, spill: str | None, output_origin: str 
     return [*found, *(replace(finding, good=False, note=False) for finding in unset)]
 
 
-def read_or_note(file: Path, access: IonodeOriginAccess, options: dict[str, Origin], findings: list[Finding]) -> Workflow | None:
+def read_or_note(file: Path, access: IonodeOriginAccess, options: dict[str, Any], findings: list[Finding]) -> Workflow | None:
     """With its inputs if they can be had, else without, so that the other checks still run."""
     try:
         workflow = read_workflow(file, access=access, options=options)

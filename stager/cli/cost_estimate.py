@@ -11,11 +11,13 @@ import click
 from stager.adapters.plots import plot_choices, require_drawable
 from stager.cli.estimates import print_choices
 from stager.cli.options import (
+    Given,
     ParamType,
     ignore_profiles_option,
     json_option,
     no_direct_option,
     output_origin_option,
+    params_option,
     prices_option,
     print_json,
     settings_of,
@@ -57,6 +59,7 @@ Example:
   stager cost-estimate workflow.yml --json"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@params_option
 @click.option(
     "--topology",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -75,6 +78,7 @@ Example:
 @json_option
 def command(
     file: Path,
+    given: Given,
     topology: Path | None,
     io_nodes: tuple[int, ...] | None,
     prices: Path | None,
@@ -94,7 +98,7 @@ def command(
     if plot is not None:
         require_drawable(plot)
     settings = settings_of(state_dir)
-    workflow = read_only(settings, file, output_origin)
+    workflow = read_only(settings, file, output_origin, given)
     require_spill(workflow, spill)
     cluster = read_topology(topology) if topology is not None else cluster_here(settings, workflow)
     table = table_of(prices)

@@ -6,15 +6,14 @@ touches the state directory.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from stager.adapters.origin_access import IonodeOriginAccess
-from stager.cli.mended import digest_of_file
+from stager.cli.options import Given
 from stager.cli.running import run_to_end
-from stager.cli.workflow_file import credentials_of, read_only
+from stager.cli.workflow_file import credentials_of, read_to_run
 from stager.client.warm_start import WarmStart
 from stager.model.workflow import Workflow
 from stager.planning.plan import ReusedJob
@@ -36,6 +35,7 @@ def submit_here(
     settings: Settings,
     file: Path,
     output_origin: str | None,
+    given: Given,
     plan_file: Path | None,
     asked: SubmitOptions,
     warm: WarmStart | None,
@@ -48,8 +48,7 @@ def submit_here(
     """The exit code. `warm`: a process that can become the scheduler."""
     require_runnable(sniff(file), str(file))
     access = IonodeOriginAccess(settings.environ)
-    digest = digest_of_file(file)
-    workflow = replace(read_only(settings, file, output_origin, access), source_path=str(file.absolute()), source_digest=digest)
+    workflow = read_to_run(file, output_origin, given, access)
     require_native(workflow)
     workflow = as_far_as(workflow, asked.until)
     ready = ready_to_run(workflow, settings, access, asked)

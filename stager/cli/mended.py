@@ -10,15 +10,18 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.client import RunClient
 from stager.model.errors import InvalidInput, Refused, StagerError
-from stager.model.workflow import Origin, Workflow
+from stager.model.workflow import Workflow
 from stager.planning.digest import workflow_digest
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Access, Plan
 from stager.planning.reuse import as_far_as
+from stager.readers.native_beside import Beside
+from stager.readers.native_params import resubmitted
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
 from stager.scheduler.amendment import with_known_shells
 from stager.service.prepare import SubmitOptions, make_destinations, new_directories, plan_as_asked, require_destinations
@@ -53,20 +56,20 @@ def read_again(settings: Settings, run: RunClient, submitted_at: float) -> Again
         return Again(note=f"{path} is not there any more: the run goes on as it was submitted")
     if sniff(path) not in READ_AGAIN:
         return Again()
-    digest = digest_of_file(path)
-    edited = is_edited(path, digest, old, submitted_at)
+    digest, beside = digest_of_file(path), Beside()
     access = IonodeOriginAccess(settings.environ)
     try:
-        new = as_far_as(read_workflow(path, access=access, options=options_of(old, path)), old.until)
+        new = as_far_as(read_workflow(path, access=access, options=options_of(old, path, beside)), old.until)
     except StagerError as error:
-        if isinstance(error, InvalidInput) and edited:
+        if isinstance(error, InvalidInput) and is_edited(path, beside.with_digest(digest), old, submitted_at):
             raise InvalidInput(f"{error.message}\n{path} was changed after the submit; mend it, or add --as-submitted") from None
         return Again(note=f"the inputs could not be looked at again, so the run goes on with those it was submitted with: {error.message}")
+    digest = beside.with_digest(digest)
     new = with_known_shells(old, replace(new, source_path=old.source_path, source_digest=digest))
     if workflow_digest(new) == workflow_digest(old):
         return Again()
     require_destinations(new, access, new_directories(new))
-    return Again(new, planned(settings, new, run.plan()), edited=edited)
+    return Again(new, planned(settings, new, run.plan()), edited=is_edited(path, digest, old, submitted_at))
 
 
 def digest_of_file(path: Path) -> str:
@@ -102,8 +105,12 @@ def go_on_with(run: RunClient, again: Again, credentials: Callable[[Workflow | N
     return [again.note] if again.note else []
 
 
-def options_of(old: Workflow, path: Path) -> dict[str, Origin]:
-    if sniff(path) is WorkflowFormat.PEGASUS and OUTPUT_ORIGIN in old.origins:
+def options_of(old: Workflow, path: Path, beside: Beside) -> dict[str, Any]:
+    """As they were at the submit."""
+    found = sniff(path)
+    if found is WorkflowFormat.NATIVE:
+        return {"given": resubmitted(old.params), "beside": beside}
+    if OUTPUT_ORIGIN in old.origins:
         return {"output_origin": old.origins[OUTPUT_ORIGIN]}
     return {}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
 else:
     ParamType = click.ParamType
+
+
+VALUE_SHOWN_CHARS = 200
 
 
 class Size(ParamType):
@@ -100,6 +104,46 @@ def where_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return state_dir_option(server_option(token_file_option(collected)))
 
 
+class NamedValue(ParamType):
+    """`seed=7`."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        name, sign, text = str(value).partition("=")
+        if not sign or not name:
+            self.fail(f"{value!r} is no name with a value; write as in seed=7", param, ctx)
+        return name, text
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The values of a workflow's parameters, as they were given."""
+
+    pairs: tuple[tuple[str, str], ...] = ()
+    file: Path | None = None
+
+
+def params_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--param and --params: as one value, `given`."""
+
+    @functools.wraps(command)
+    def collected(*args: Any, param: tuple[tuple[str, str], ...], params_file: Path | None, **kwargs: Any) -> Any:
+        return command(*args, given=Given(param, params_file), **kwargs)
+
+    return param_option(params_file_option(collected))
+
+
+param_option = click.option(
+    "--param", type=NamedValue(), multiple=True, metavar="NAME=VALUE", help="the value of a parameter of the workflow; may be repeated"
+)
+params_file_option = click.option(
+    "--params",
+    "params_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="values of parameters, as YAML or JSON; --param counts more",
+)
 server_option = click.option(
     "--server", metavar="URL", envvar="STAGER_SERVER", show_envvar=True, help="a service (`stager serve`) instead of a state directory"
 )
@@ -165,6 +209,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="print JSON f
 
 def settings_of(state_dir: Path | None, capacity: int | None = None, cores: int | None = None) -> Settings:
     return read_settings(state_dir=state_dir, capacity_bytes=capacity, cores=cores)
+
+
+def params_text(values: Mapping[str, str]) -> str:
+    """Values of parameters on one line, as `--param` takes them."""
+    return " ".join(param_text(name, value) for name, value in values.items())
+
+
+def param_text(name: str, value: str) -> str:
+    shown = value if len(value) <= VALUE_SHOWN_CHARS else f"{value[:VALUE_SHOWN_CHARS]}…"
+    return f"{name}={shlex.quote(shown) if shown.isprintable() else repr(shown)}"
 
 
 def print_json(value: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import click
 
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.options import (
+    Given,
     Where,
     capacity_option,
     copies_option,
@@ -21,6 +22,8 @@ from stager.cli.options import (
     ignore_profiles_option,
     no_direct_option,
     output_origin_option,
+    params_option,
+    params_text,
     rerun_option,
     reuse_option,
     settings_of,
@@ -34,7 +37,7 @@ from stager.cli.tables import plan_table, simulation_report
 from stager.cli.workflow_file import cluster_topology, read_only
 from stager.estimate import estimate
 from stager.model.errors import Refused, error_from
-from stager.model.workflow import Workflow, graph_of
+from stager.model.workflow import Workflow, graph_of, values_of
 from stager.planning.explain import explain_file
 from stager.planning.fitting import check_hosts
 from stager.planning.make_plan import check_capacity
@@ -116,6 +119,7 @@ Example:
   stager plan workflow.yml --by-job
   stager plan workflow.yml --svg --output plan.svg
   stager plan workflow.yml --dot | dot -Tpdf >plan.pdf
+  stager plan workflow.yml --param night=m31
   stager plan workflow.yml --explain mosaic.fits
   stager plan workflow.yml --reuse --explain project_07
   stager plan workflow.yml --topology cluster.yml --explain mosaic.fits
@@ -123,6 +127,7 @@ Example:
   stager plan workflow.yml --server https://stager.example.org --token-file ~/.stager-token"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@params_option
 @output_origin_option
 @capacity_option
 @cores_option
@@ -150,6 +155,7 @@ Example:
 )
 def command(
     file: Path,
+    given: Given,
     output_origin: str | None,
     capacity: int | None,
     cores: int | None,
@@ -186,7 +192,7 @@ def command(
         options = rest.Options(
             spill=spill, output_origin=output_origin, copies=copies, ignore_profiles=ignore_profiles, no_direct=no_direct
         )
-        plan_there(where, file, options, shown)
+        plan_there(where, file, options, given, shown)
         return
     if cluster is not None and (shown.output is not None or capacity is not None or cores is not None):
         raise click.UsageError(
@@ -200,7 +206,7 @@ def command(
         raise click.UsageError(f"{text}: leave out --reuse, --rerun, --until and --from, or these")
     settings = settings_of(where.state_dir, capacity, cores)
     asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, reuse, rerun, until, begin)
-    workflow = as_far_as(read_only(settings, file, output_origin), until)
+    workflow = as_far_as(read_only(settings, file, output_origin, given), until)
     plan_here(settings, workflow, asked, cluster, shown, simulated=simulated)
 
 
@@ -234,7 +240,7 @@ def plan_here(
         write_out(shown, workflow, plan)
         click.echo("\n".join(explain_file(workflow, graph_of(workflow), plan, topology, explain)))
         return
-    show(shown, workflow, plan, workflow.notes)
+    show(shown, workflow, plan, workflow.notes, values_of(workflow))
     if not workflow.engine:
         tell_taken(workflow, settings, answers)
     check_capacity(plan)
@@ -275,22 +281,22 @@ def write_out(shown: Shown, workflow: Workflow | None, plan: Plan) -> str:
     return text
 
 
-def show(shown: Shown, workflow: Workflow | None, plan: Plan, notes: Sequence[str]) -> None:
-    """`workflow` None: it cannot be read here. `notes`: of whoever has read it."""
+def show(shown: Shown, workflow: Workflow | None, plan: Plan, notes: Sequence[str], params: Mapping[str, str]) -> None:
+    """`workflow` None: it cannot be read here. `notes` and `params`: of whoever has read it."""
     text = write_out(shown, workflow, plan)
     if shown.as_json or (shown.drawn is not None and shown.output is None):
         click.echo(text.encode(), nl=False)
     else:
         types = () if workflow is None or shown.by_type is False else picture_of(workflow, plan, by_type=True).types()
-        plan_table(finals_of(workflow) if workflow is not None else (), plan, notes, types)
+        plan_table(finals_of(workflow) if workflow is not None else (), plan, notes, types, params_text(params))
 
 
-def plan_there(where: Where, file: Path, options: rest.Options, shown: Shown) -> None:
+def plan_there(where: Where, file: Path, options: rest.Options, given: Given, shown: Shown) -> None:
     from stager.cli.remote import planned_at
 
-    planned, workflow = planned_at(where, file, options)
+    planned, workflow = planned_at(where, file, options, given)
     plan = from_json(json.dumps(planned.plan), "the service's plan")
-    show(shown, workflow, plan, planned.notes)
+    show(shown, workflow, plan, planned.notes, planned.params)
     if planned.fault is not None:
         raise error_from(planned.fault.fault())
 

@@ -16,11 +16,21 @@ from stager.adapters.origin_access import IonodeOriginAccess
 from stager.adapters.profiles_store import read_samples
 from stager.adapters.strace import Trace, command_prefix
 from stager.cli.exits import Exit, exit_of
-from stager.cli.options import ParamType, capacity_option, cores_option, json_option, print_json, settings_of, state_dir_option
+from stager.cli.options import (
+    Given,
+    ParamType,
+    capacity_option,
+    cores_option,
+    json_option,
+    params_option,
+    print_json,
+    settings_of,
+    state_dir_option,
+)
 from stager.cli.profile_tables import how_read
 from stager.cli.progress import follow
 from stager.cli.tables import print_table
-from stager.cli.workflow_file import credentials_of
+from stager.cli.workflow_file import credentials_of, options_for
 from stager.client import RunClient, connect_or_start
 from stager.model.errors import InvalidInput
 from stager.model.profile import Profiles
@@ -60,8 +70,9 @@ Example:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("job")
 @click.option(
-    "--input", "given", multiple=True, type=GivenFile(), help="take this local file for an input, instead of running what makes it"
+    "--input", "inputs", multiple=True, type=GivenFile(), help="take this local file for an input, instead of running what makes it"
 )
+@params_option
 @capacity_option
 @cores_option
 @state_dir_option
@@ -69,7 +80,8 @@ Example:
 def trace(
     file: Path,
     job: str,
-    given: tuple[tuple[str, Path], ...],
+    given: Given,
+    inputs: tuple[tuple[str, Path], ...],
     capacity: int | None,
     cores: int | None,
     state_dir: Path | None,
@@ -87,13 +99,13 @@ def trace(
     StateDir(settings.state_dir).make()
     with scratch_below(settings.state_dir) as scratch:
         access = IonodeOriginAccess(settings.environ)
-        options = {}
+        options = options_for(file, None, given)
         if sniff(file) is WorkflowFormat.PEGASUS:
             options["output_origin"] = Origin("output", OriginKind.FILE, f"file://{scratch}")
         workflow = read_workflow(file, access=access, options=options)
         named = job_named(workflow, job)
         lines = scratch / "trace"
-        made = resolve(traced_workflow(workflow, job, command_prefix(strace, str(lines)), dict(given)), access)
+        made = resolve(traced_workflow(workflow, job, command_prefix(strace, str(lines)), dict(inputs)), access)
         own = replace(settings, state_dir=scratch, idle_exit_s=1.0)
         code, sizes = run_traced(own, made, job, aliased(load_profiles(settings), named), quiet=as_json)
         if code != Exit.OK:

@@ -5,6 +5,7 @@ One rule: a variable leaves this machine only if the file itself names it in `en
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,27 +14,41 @@ import click
 
 from stager import rest
 from stager.cli.exits import Exit
-from stager.cli.options import Where, print_json
+from stager.cli.options import Given, Where, print_json
 from stager.cli.progress import InterruptHandler, follow
 from stager.cli.reach import reach_service
 from stager.cli.sent_directory import SentDirectories
 from stager.cli.summary import print_summary
 from stager.client import RestClient, calls
-from stager.model.errors import InvalidInput
+from stager.model.errors import InvalidInput, Refused
 from stager.model.workflow import Workflow
+from stager.readers.lines import Node
+from stager.readers.native_params import given_values
 from stager.readers.pegasus_catalogs import names_beside
 from stager.readers.sniff import WorkflowFormat, sniff
 from stager.service.settings import Settings
 
 PREFIX = "env."
+NOTHING_GIVEN = Given()
 CATALOGS = ("replicas", "transformations", "sites")
 
 
 def submit_to(
-    where: Where, settings: Settings, file: Path, options: rest.Options, *, detach: bool = False, quiet: bool = False, as_json: bool = False
+    where: Where,
+    settings: Settings,
+    file: Path,
+    options: rest.Options,
+    given: Given = NOTHING_GIVEN,
+    *,
+    detach: bool = False,
+    quiet: bool = False,
+    as_json: bool = False,
 ) -> int:
     """The exit code, as of a run here."""
-    submission, brought = submission_of(file, options), directories_of(file, settings.environ)
+    values = given_values(given.pairs, given.file)
+    brought = directories_of(file, settings.environ, values)
+    submission = submission_of(file, options, values, brought)
+    brought = brought if brought is not None and brought.by_origin else None
 
     def say(text: str) -> None:
         if not quiet:
@@ -57,35 +72,46 @@ def submit_to(
         return int(print_summary(run, as_json=as_json)) or (int(Exit.NOT_DURABLE) if left else 0)
 
 
-def directories_of(file: Path, environ: Mapping[str, str]) -> SentDirectories | None:
-    """What of the workflow lies here; None: nothing."""
-    if sniff(file) is not WorkflowFormat.NATIVE:
-        return None
-    found = SentDirectories(file, environ)
-    return found if found.by_origin else None
+def directories_of(file: Path, environ: Mapping[str, str], values: Mapping[str, Node]) -> SentDirectories | None:
+    """What of the workflow lies here; None: its reader asks for it by itself."""
+    return SentDirectories(file, environ, values) if sniff(file) is WorkflowFormat.NATIVE else None
 
 
-def planned_at(where: Where, file: Path, options: rest.Options) -> tuple[rest.Planned, Workflow | None]:
+def planned_at(where: Where, file: Path, options: rest.Options, given: Given) -> tuple[rest.Planned, Workflow | None]:
     """The word of the service; and the workflow, where all of it can be read here."""
+    values = given_values(given.pairs, given.file)
     # Nothing comes back, so nothing is compared.
-    text, brought = text_of(file, options), directories_of(file, {})
+    brought = directories_of(file, {}, values)
+    text = text_of(file, options, values, brought)
     with reach_service(where) as client:
-        if brought is not None:
+        if brought is not None and brought.by_origin:
             text = text.model_copy(update={"directories": brought.sent(client, lambda said: click.echo(said, err=True))})
         return client.send(calls.plan(text)), brought.workflow if brought is not None else None
 
 
-def submission_of(file: Path, options: rest.Options) -> rest.Submission:
-    return rest.Submission(**dict(text_of(file, options)))
+def submission_of(file: Path, options: rest.Options, values: Mapping[str, Node], brought: SentDirectories | None) -> rest.Submission:
+    return rest.Submission(**dict(text_of(file, options, values, brought)))
 
 
-def text_of(file: Path, options: rest.Options) -> rest.WorkflowText:
-    """With the catalogs beside a Pegasus workflow, as its reader looks for them."""
+def text_of(file: Path, options: rest.Options, values: Mapping[str, Node], brought: SentDirectories | None) -> rest.WorkflowText:
+    """With the catalogs beside a Pegasus workflow, as its reader looks for them, and the files that a native one includes."""
     found = sniff(file)
     names = [name for word in CATALOGS for name in names_beside(file, word)] if found is WorkflowFormat.PEGASUS else []
+    names += [name_below(path, file) for path in brought.beside.read] if brought is not None else []
     beside = {name: (file.parent / name).read_text() for name in names if (file.parent / name).is_file()}
     name = file.name if re.fullmatch(rest.FILE_NAME, file.name) else "workflow.yml"
-    return rest.WorkflowText(workflow=file.read_text(), file_name=name, format=found.value, files=beside, options=options)
+    params: dict[str, rest.ParamValue] = {each: value.text for each, value in values.items()}
+    return rest.WorkflowText(workflow=file.read_text(), file_name=name, format=found.value, files=beside, params=params, options=options)
+
+
+def name_below(path: Path, file: Path) -> str:
+    """Of a file that is part of a workflow's text, from where the workflow file lies. Raises Refused."""
+    name = os.path.relpath(path, file.parent)
+    if not re.fullmatch(rest.BESIDE_NAME, name):
+        text = f"{path} is part of the workflow, and only what lies below {file.absolute().parent} goes to a service"
+        advice = "put it there, with letters, digits, . _ and - in its name"
+        raise Refused(f"{text}; {advice}", code="link_leads_out", subject=name)
+    return name
 
 
 def taken(client: RestClient, submission: rest.Submission, settings: Settings) -> rest.Submitted:

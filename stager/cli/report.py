@@ -11,7 +11,7 @@ import click
 from stager import wire
 from stager.cli.estimates import missing_notes, money
 from stager.cli.links import link_lines
-from stager.cli.options import RunName, json_option, prices_option, print_json, state_dir_option
+from stager.cli.options import RunName, json_option, params_text, prices_option, print_json, state_dir_option
 from stager.cli.picture_texts import svg_text
 from stager.cli.plan_picture import picture_of
 from stager.cli.prices import table_of
@@ -77,6 +77,8 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
         print_json(told | {"assumed": cluster.assumed, "missing_prices": list(paid.missing)})
         return
     click.echo(f"run {summary.run} ({summary.workflow}): {summary.outcome}")
+    if summary.params:
+        click.echo(f"parameters: {params_text(summary.params)}")
     columns = [("", "left"), ("estimated", "right"), ("actual", "right"), ("off by", "right")]
     print_table(columns, [(line.name, *cells(line)) for line in lines])
     for sentence in held_notes(plan, lines):
@@ -235,6 +237,7 @@ def report_json(summary: wire.RunSummary, history: wire.RunHistory, lines: list[
     return {
         "run": summary.run,
         "outcome": summary.outcome,
+        "params": summary.params,
         "lines": [
             {"name": line.name, "kind": line.kind, "estimated": line.estimated, "actual": line.actual, "off": line.off} for line in lines
         ],

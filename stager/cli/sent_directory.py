@@ -26,6 +26,9 @@ from stager.model.units import counted, format_size
 from stager.model.workflow import Origin, Workflow
 from stager.ports import DirectoryListing, OriginEntry, Probe
 from stager.readers import native
+from stager.readers.lines import Node
+from stager.readers.native_beside import Beside
+from stager.readers.native_template import template_of
 from stager.wire import LedgerEntry
 
 PART_BYTES = 4 << 20
@@ -123,12 +126,14 @@ def absent(path: str) -> Fault:
 
 
 class SentDirectories:
-    """Of one native workflow. `files`: what goes along. `environ` says where the program is that compares what comes back."""
+    """Of one native workflow, read with these `values` of its parameters. `files`: what goes along. `beside`: what is part of
+    the text. `environ` says where the program is that compares what comes back.
+    """
 
-    def __init__(self, file: Path, environ: Mapping[str, str]) -> None:
-        self.environ = environ
+    def __init__(self, file: Path, environ: Mapping[str, str], values: Mapping[str, Node] | None = None) -> None:
+        self.environ, self.values, self.beside = environ, values or {}, Beside()
         base = file.absolute().parent
-        urls = origin_urls(file.read_text())
+        urls = origin_urls(file, self.values)
         self.by_origin = {name: Directory(name, base / url.removeprefix("file:")) for name, url in urls.items() if is_relative(url)}
         self.workflow = self._read(file, whole=len(self.by_origin) == len(urls))
         if self.workflow is not None:
@@ -140,7 +145,7 @@ class SentDirectories:
     def _read(self, file: Path, *, whole: bool) -> Workflow | None:
         """None where only the service can tell what the workflow takes. `whole`: there is no origin that only the service asks."""
         try:
-            return native.read(file, access=LocalAccess(self.by_origin))
+            return native.read(file, access=LocalAccess(self.by_origin), given=self.values, beside=self.beside)
         except NotKnownHere:
             return None
         except InvalidInput:
@@ -224,17 +229,26 @@ class SentDirectories:
         return found is not None and found.destination is not None and found.destination.on_exists is OnExists.REPLACE
 
 
-def origin_urls(text: str) -> dict[str, str]:
-    """By name, as they are written. A text that is no workflow has its errors told by whoever reads it."""
+def origin_urls(file: Path, values: Mapping[str, Node]) -> dict[str, str]:
+    """By name, as they are written, with the values of parameters. A text that is no workflow has its errors told by whoever reads it."""
     try:
-        said = yaml.safe_load(text)
-    except yaml.YAMLError:
+        said = yaml.safe_load(file.read_text())
+        params = native.values_read(file, values)
+    except (yaml.YAMLError, InvalidInput):
         return {}
     origins = said.get("origins") if isinstance(said, dict) else None
     urls = {"here": "file:."}
     for name, value in origins.items() if isinstance(origins, dict) else ():
-        urls[str(name)] = str(value.get("url", "") if isinstance(value, dict) else value)
+        url = str(value.get("url", "") if isinstance(value, dict) else value)
+        urls[str(name)] = filled(url, params) if params else url
     return urls
+
+
+def filled(url: str, params: Mapping[str, str]) -> str:
+    try:
+        return template_of(url, params, strict=True).bound(params).source
+    except ValueError:
+        return url
 
 
 def is_relative(url: str) -> bool:

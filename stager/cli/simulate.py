@@ -15,6 +15,7 @@ import click
 from stager.cli.exits import Exit
 from stager.cli.options import (
     Duration,
+    Given,
     ParamType,
     Rate,
     Size,
@@ -22,6 +23,7 @@ from stager.cli.options import (
     json_option,
     no_direct_option,
     output_origin_option,
+    params_option,
     print_json,
     settings_of,
     spill_option,
@@ -160,6 +162,7 @@ Example:
     help="simulate on the nodes and links of this file (docs/formats/topology.md), which need not be alike",
 )
 @click.option("--processes", type=click.IntRange(1), help="how many to use for several rows; default: one per core that may be used")
+@params_option
 @output_origin_option
 @spill_option
 @ignore_profiles_option
@@ -168,6 +171,7 @@ Example:
 @json_option
 def command(
     file: Path,
+    given: Given,
     cluster: Path | None,
     processes: int | None,
     output_origin: str | None,
@@ -187,7 +191,7 @@ def command(
         said = ", ".join(f"--{name.replace('_', '-')}" for name in SAID_BY_TOPOLOGY if asked[name])
         raise click.UsageError(f"--topology says what there is: leave out {said}")
     settings = settings_of(state_dir)
-    workflow = read_only(settings, file, output_origin)
+    workflow = read_only(settings, file, output_origin, given)
     require_spill(workflow, spill)
     overhead = load_overhead(settings)
     usual = Choice(cores=settings.cores, capacity=settings.capacity_bytes, overhead=overhead.seconds, overhead_file=overhead.file_s)

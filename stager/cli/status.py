@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stager import wire
-from stager.cli.options import RunName, Where, json_option, print_json, where_option
+from stager.cli.options import RunName, Where, json_option, params_text, print_json, where_option
 from stager.cli.progress import one_line
 from stager.cli.reach import find_run, reach
 from stager.model.units import format_size
@@ -32,6 +32,8 @@ def command(run: str | None, where: Where, as_json: bool) -> None:
         print_json(status.model_dump(mode="json", by_alias=True))
         return
     click.echo(f"run {status.info.run} ({status.info.workflow})")
+    if status.params:
+        click.echo(f"parameters: {params_text(status.params)}")
     click.echo(one_line(status))
     reused = f" ({status.info.jobs_reused} of them reused)" if status.info.jobs_reused else ""
     click.echo("jobs: " + ", ".join(f"{count} {state}" for state, count in status.jobs.items() if count) + reused)

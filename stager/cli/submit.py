@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from stager.cli.options import (
+    Given,
     Where,
     capacity_option,
     copies_option,
@@ -17,6 +18,7 @@ from stager.cli.options import (
     json_option,
     no_direct_option,
     output_origin_option,
+    params_option,
     priority_option,
     rerun_option,
     reuse_option,
@@ -35,6 +37,8 @@ from stager.service.state_dir import StateDir
 Example:
   stager submit workflow.yml
   stager submit pegasus/workflow.yml --output-origin sftp://me@lab/results
+  stager submit workflow.yml --param night=m31 --param threads=8
+  stager submit workflow.yml --params m31.yml
   stager submit workflow.yml --copies 2
   stager submit workflow.yml --plan plan.json --detach
   stager submit workflow.yml --reuse
@@ -45,6 +49,7 @@ Example:
   stager submit workflow.yml --detach --json | jq -r .run"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@params_option
 @output_origin_option
 @click.option(
     "--plan",
@@ -69,6 +74,7 @@ Example:
 @json_option
 def command(
     file: Path,
+    given: Given,
     output_origin: str | None,
     plan_file: Path | None,
     detach: bool,
@@ -113,7 +119,7 @@ def command(
             copies=copies,
             priority=priority,
         )
-        return submit_to(where, settings, file, options, detach=detach, quiet=quiet, as_json=as_json)
+        return submit_to(where, settings, file, options, given, detach=detach, quiet=quiet, as_json=as_json)
     with warm_start(settings) as warm:
         from stager.cli.local_submit import submit_here
         from stager.service.prepare import SubmitOptions
@@ -123,7 +129,7 @@ def command(
         reuse = False if plan_file is not None else reuse
         asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, reuse, rerun, until, begin)
         shown = {"detach": detach, "quiet": quiet, "as_json": as_json}
-        return submit_here(settings, file, output_origin, plan_file, asked, warm, priority=priority, **shown)
+        return submit_here(settings, file, output_origin, given, plan_file, asked, warm, priority=priority, **shown)
 
 
 def warm_start(settings: Settings) -> WarmStart | AbstractContextManager[None]:

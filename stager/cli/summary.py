@@ -11,7 +11,7 @@ import click
 
 from stager import wire
 from stager.cli.exits import Exit, exit_of
-from stager.cli.options import print_json
+from stager.cli.options import params_text, print_json
 from stager.client import RunClient
 from stager.model.errors import AWAY_CODE, StagerError
 from stager.model.units import format_duration, format_size
@@ -44,6 +44,8 @@ def print_summary(run: RunClient | RestRun, *, as_json: bool = False) -> Exit:
 def tell_figures(summary: wire.RunSummary) -> None:
     took = f"{format_duration(summary.wall_s)}{interrupted(summary)}{predicted(summary)}"
     click.echo(f"run {summary.run}: {summary.outcome} after {took}")
+    if summary.params:
+        click.echo(f"  params   {params_text(summary.params)}")
     not_run = summary.jobs_total - summary.jobs_done - summary.jobs_failed
     failed = f"{summary.jobs_failed} failed" + (f", {not_run} not run" if not_run else "")
     click.echo(f"  jobs     {summary.jobs_done} of {summary.jobs_total} done, {reused(summary)}{failed}, {summary.attempts} attempts")

@@ -69,12 +69,15 @@ def off_lines(plan: Plan) -> list[str]:
     return [f"it may take         {said}{why}"] if (said := range_text(plan)) else []
 
 
-def plan_table(finals: Collection[str], plan: Plan, notes: Sequence[str], types: Iterable[Box] = ()) -> None:
-    """`notes`: of whoever read the workflow, beside those of the plan. `types`: to be told instead of each job."""
+def plan_table(finals: Collection[str], plan: Plan, notes: Sequence[str], types: Iterable[Box] = (), values: str = "") -> None:
+    """`notes`: of whoever read the workflow, beside those of the plan. `types`: to be told instead of each job. `values`: of its
+    parameters.
+    """
     spill = f"spilling to {plan.spill_origin!r}" if plan.spill_origin else "no spill origin"
     out, each = console(), f" on each of {plan.nodes} nodes" if plan.nodes > 1 else ""
     facts = [
         f"workflow {plan.workflow!r}: {len(plan.jobs)} jobs, {len(plan.files)} files",
+        *([f"parameters          {values}"] if values else []),
         f"capacity            {format_size(plan.capacity_bytes)} ({plan.capacity_bytes} bytes), {spill}",
         f"smallest capacity   {format_size(plan.smallest_node_bytes)} ({plan.smallest_node_bytes} bytes){each}",
         f"nothing given up at {format_size(plan.peak_live_bytes)} ({plan.peak_live_bytes} bytes)",

@@ -171,6 +171,17 @@ class IoHint:
     read_fraction: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a workflow file and the value that the file was read with. `given`: by its submitter, so that a resume gives it
+    again; else it is the default.
+    """
+
+    name: str
+    value: str
+    given: bool = False
+
+
 class Derived:
     """Values that follow from a workflow, kept with it once they are known, and no part of its value."""
 
@@ -181,7 +192,8 @@ class Derived:
 class Workflow(Derived):
     """`notes` are what a reader saw and did not use, for `validate` to show; nothing decides by them. `engine`: the foreign program that
     runs the jobs itself; empty: we do. Jobs of an engine have no command of stager's. `source_digest`: of the workflow file as it was read;
-    empty: nobody kept it. `until`: what it was asked for as far as, of a larger one; empty: all of it.
+    empty: nobody kept it. `until`: what it was asked for as far as, of a larger one; empty: all of it. `params`: what its texts were
+    filled in with; told, and nothing decides by them.
     """
 
     name: str
@@ -196,6 +208,7 @@ class Workflow(Derived):
     engine: str = ""
     source_digest: str = ""
     until: tuple[str, ...] = ()
+    params: tuple[Parameter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +308,11 @@ def find_cycle(stuck: set[str], parents: Mapping[str, Sequence[str]]) -> list[st
         path.append(job)
         job = min(parent for parent in parents[job] if parent in stuck)
     return list(reversed(path[seen[job] :] + [job])) if len(path) > seen[job] else [job, job]
+
+
+def values_of(workflow: Workflow) -> dict[str, str]:
+    """Of its parameters, by name."""
+    return {each.name: each.value for each in workflow.params}
 
 
 def bandwidths_of(workflow: Workflow) -> dict[str, float]:

@@ -21,6 +21,7 @@ from stager.model.errors import InvalidInput
 
 TEXT_BYTES_MAX = 128 * 2**20
 DEPTH_MAX = 60
+EMPTY = "the file is empty; a workflow starts with 'stager: 1'"
 TOO_DEEP = f"nested deeper than {DEPTH_MAX} levels"
 NODES_MAX = 10_000_000
 FINDINGS_SHOWN = 60
@@ -41,10 +42,11 @@ Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a thing stands: line and column count from 1; 0 when only the file is known."""
+    """Where a thing stands: line and column count from 1; 0 when only the file is known. `file`: where it is not the workflow's own."""
 
     line: int = 0
     column: int = 0
+    file: str = ""
 
 
 @dataclass(slots=True)
@@ -99,7 +101,8 @@ class Findings:
 
     def note(self, place: Place, key: str, message: str) -> None:
         """One entry of a workflow may stand for 100,000 jobs: a few findings at one place tell enough."""
-        finding = Finding(self.file, place, shortened(key, KEY_SHOWN_CHARS), shortened(message, MESSAGE_CHARS))
+        at = Place(place.line, place.column) if place.file else place
+        finding = Finding(place.file or self.file, at, shortened(key, KEY_SHOWN_CHARS), shortened(message, MESSAGE_CHARS))
         count = self.at_place.get(place, 0)
         if place.line and count >= FINDINGS_PER_PLACE:
             self.left_out += 1
@@ -111,7 +114,7 @@ class Findings:
 
     def raise_if_any(self) -> None:
         if self.found:
-            ordered = sorted(self.found, key=lambda finding: (finding.place.line, finding.place.column))
+            ordered = sorted(self.found, key=lambda found: (found.file != self.file, found.file, found.place.line, found.place.column))
             raise WorkflowInvalid(self.file, ordered, self.left_out)
 
     def __bool__(self) -> bool:
@@ -174,11 +177,12 @@ def read_text(path: Path, shown: str) -> str:
         raise WorkflowInvalid(shown, [Finding(shown, Place(line, column), "", "this byte is not UTF-8; save the file as UTF-8")]) from None
 
 
-def compose(text: str, shown: str, findings: Findings | None = None) -> Node:
+def compose(text: str, shown: str, findings: Findings | None = None, *, empty: str = EMPTY, file: str = "") -> Node:
     """The one document of a YAML text. What libyaml cannot read is raised with its place; what is readable and not allowed (a tag, a key
-    twice) goes to `findings`, so that the rest can be looked at too, and is raised as well where none are given."""
+    twice) goes to `findings`, so that the rest can be looked at too, and is raised as well where none are given. `empty`: what is said of
+    a text without a document. `file`: its name, where `findings` are those of another."""
     collected = Findings(shown) if findings is None else findings
-    composer = Composer(collected)
+    composer = Composer(collected, file)
     try:
         loader = Loader(text)
         try:
@@ -190,7 +194,7 @@ def compose(text: str, shown: str, findings: Findings | None = None) -> Node:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         context = getattr(error, "context", None)
-        place = Place(mark.line + 1, mark.column + 1) if mark else Place()
+        place = Place(mark.line + 1, mark.column + 1, file) if mark else Place(file=file)
         # Some versions of the library have a limit of their own, and reach it first: they read ahead of what they tell.
         is_deep = "nesting depth" in problem
         said = TOO_DEEP if is_deep else f"this is not YAML: {yaml_advice(text, place, problem, context)}"
@@ -199,7 +203,7 @@ def compose(text: str, shown: str, findings: Findings | None = None) -> Node:
     if findings is None:
         collected.raise_if_any()
     if composer.root is None or composer.root.is_null:
-        raise WorkflowInvalid(shown, [Finding(shown, Place(1, 1), "", "the file is empty; a workflow starts with 'stager: 1'")])
+        raise WorkflowInvalid(shown, [Finding(shown, Place(1, 1), "", empty)])
     return composer.root
 
 
@@ -226,8 +230,8 @@ def yaml_advice(text: str, place: Place, problem: str, context: str | None) -> s
 class Composer:
     """Builds the tree out of events. Own, because libyaml's composer recurses without a bound and follows aliases without counting."""
 
-    def __init__(self, findings: Findings) -> None:
-        self.findings = findings
+    def __init__(self, findings: Findings, file: str = "") -> None:
+        self.findings, self.file = findings, file
         self.root: Node | None = None
         self.open: list[tuple[Node, list[Any], Node | None, set[str]]] = []
         self.anchors: dict[str, Node | None] = {}
@@ -236,7 +240,7 @@ class Composer:
     def take(self, event: yaml.Event) -> None:
         if isinstance(event, yaml.ScalarEvent):
             self.check_tag(event)
-            node = Node("scalar", place_of(event), event.value, not event.style)
+            node = Node("scalar", self.place_of(event), event.value, not event.style)
             self.name_anchor(event, node)
             self.put(node)
         elif isinstance(event, yaml.CollectionStartEvent):
@@ -259,11 +263,11 @@ class Composer:
         self.check_tag(event)
         if len(self.open) >= DEPTH_MAX:
             self.stop(event, TOO_DEEP)
-        anchor = Node("scalar", place_of(event), event.anchor) if event.anchor else None
+        anchor = Node("scalar", self.place_of(event), event.anchor) if event.anchor else None
         if anchor is not None:
             self.anchors[anchor.text] = None
         items: list[Any] = []
-        self.open.append((Node(kind, place_of(event), items=items), items, anchor, set()))
+        self.open.append((Node(kind, self.place_of(event), items=items), items, anchor, set()))
 
     def put(self, node: Node) -> None:
         """A node is complete: hand it to what it lies in. Weights add up, so an alias counts as all that it stands for."""
@@ -309,13 +313,12 @@ class Composer:
 
     def check_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
         if event.tag:
-            self.findings.note(place_of(event), event.tag[:80], "tags are not read; leave it out")
+            self.findings.note(self.place_of(event), event.tag[:80], "tags are not read; leave it out")
 
     def stop(self, event: yaml.Event, message: str) -> None:
-        self.findings.note(place_of(event), "", message)
+        self.findings.note(self.place_of(event), "", message)
         self.findings.raise_if_any()
 
-
-def place_of(event: yaml.Event) -> Place:
-    mark = event.start_mark
-    return Place(mark.line + 1, mark.column + 1) if mark is not None else Place()
+    def place_of(self, event: yaml.Event) -> Place:
+        mark = event.start_mark
+        return Place(mark.line + 1, mark.column + 1, self.file) if mark is not None else Place(file=self.file)

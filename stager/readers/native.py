@@ -6,27 +6,37 @@ that is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from stager.model.workflow import Workflow
 from stager.ports import OriginAccess
 from stager.readers.graph_check import check_graph
-from stager.readers.lines import Findings, compose, read_text
+from stager.readers.lines import Findings, Node, compose, read_text
+from stager.readers.native_beside import Beside
 from stager.readers.native_catalog import Catalog, Listing
 from stager.readers.native_expand import Expansion
-from stager.readers.native_parse import parse
+from stager.readers.native_form import Form
+from stager.readers.native_parse import opened, parse
 from stager.readers.native_spec import WorkflowSpec
 from stager.readers.resolve import resolve
 
 JOBS_MAX = 100_000
 
 
-def read(path: Path | str, *, access: OriginAccess | None = None, jobs_max: int = JOBS_MAX) -> Workflow:
+def read(
+    path: Path | str,
+    *,
+    access: OriginAccess | None = None,
+    jobs_max: int = JOBS_MAX,
+    given: Mapping[str, Node] | None = None,
+    beside: Beside | None = None,
+) -> Workflow:
     """With access, patterns are listed and every external file has size and token. Without, a workflow that needs no listing is read
-    and checked alone."""
+    and checked alone. `given`: values of its parameters. `beside`: learns of the other files that are part of its text."""
     path = Path(path)
     findings = Findings(str(path))
-    spec = parse(compose(read_text(path, str(path)), str(path), findings), findings, path)
+    spec = parse(compose(read_text(path, str(path)), str(path), findings), findings, path, given or {}, beside or Beside())
     listed = needs_listing(spec)
     if listed:
         findings.raise_if_any()
@@ -38,6 +48,13 @@ def read(path: Path | str, *, access: OriginAccess | None = None, jobs_max: int 
     if access is None or not listed:
         findings.raise_if_any()
     return workflow if access is None else resolve(workflow, access, findings=findings, where=catalog.places)
+
+
+def values_read(path: Path, given: Mapping[str, Node]) -> dict[str, str]:
+    """Of the parameters alone. Raises WorkflowInvalid."""
+    findings = Findings(str(path))
+    _, params = opened(compose(read_text(path, str(path)), str(path), findings), Form(findings), path, given, Beside())
+    return {each.name: each.value for each in params}
 
 
 def needs_listing(spec: WorkflowSpec) -> bool:

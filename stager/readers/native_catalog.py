@@ -13,6 +13,7 @@ from stager.model.places import ancestors
 from stager.model.workflow import Origin
 from stager.ports import DirectoryListing, LeftOut, OriginAccess, OriginEntry
 from stager.readers.lines import Findings, Place, nearest
+from stager.readers.native_left_out import left_out_maker
 from stager.readers.native_spec import FileSpec, WorkflowSpec
 from stager.readers.paths import RESERVED_PREFIX, NameIndex, clean_path, fixed_directory, may_match_below, pattern_of
 
@@ -98,6 +99,7 @@ class Catalog:
         self.files: dict[str, File] = {}
         self.sets: dict[str, list[str]] = {}
         self.by_location: dict[tuple[str, str], str] = {}
+        self.listed: dict[tuple[str, str], OriginEntry] = {}
         self.places: dict[str, tuple[Place, str]] = {}
         self.entry_of: dict[str, str] = {}
         self.index: NameIndex | None = None
@@ -173,6 +175,7 @@ class Catalog:
         if lfn is None:
             lfn = path if path not in self.files and path not in self.sets else f"{origin}:{path}"
             self.places[lfn] = (place, key)
+            entry = entry or self.listed.get((origin, path))
             if entry is not None:
                 self.add_entry(lfn, origin, entry, False)
             else:
@@ -194,6 +197,8 @@ class Catalog:
 
     def why_missing(self, name: str) -> str:
         """The message for a name that stands for nothing."""
+        if left := left_out_maker(self.spec, name):
+            return f"{name!r} is made by {left}"
         for above in ancestors(name):
             if above in self.files and self.files[above].kind is FileKind.DIRECTORY:
                 return (

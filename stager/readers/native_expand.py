@@ -14,6 +14,7 @@ from stager.model.workflow import Job, JobInput, JobOutput, Origin, Workflow
 from stager.readers.lines import Findings, Place, nearest
 from stager.readers.native_catalog import Catalog, destination_of, moved
 from stager.readers.native_foreach import rows_of, unknown_set
+from stager.readers.native_left_out import left_out_match
 from stager.readers.native_references import rendered_path
 from stager.readers.native_spec import Axis, DestinationSpec, InputSpec, JobSettings, JobSpec, OutputSpec, Reference, WorkflowSpec
 from stager.readers.native_template import Template
@@ -88,12 +89,17 @@ class Expansion:
             source_path=source_path,
             notes=tuple(self.unused(used)),
             engine=self.spec.engine,
+            params=self.spec.params,
         )
 
     def unused(self, used: set[str]) -> Iterator[str]:
         for spec in self.spec.files.values():
             if used.isdisjoint(self.catalog.sets.get(spec.name, [spec.name])):
                 yield f"{spec.key} is read by no job, and is not fetched"
+        for job in self.spec.left_out.values():
+            yield f"job {job.name!r} is left out by its 'when' ({job.when})"
+        for name in self.spec.unused_params:
+            yield f"params.{name} is used nowhere"
         for origin in self.spec.origins.values():
             if dict(origin.options).get("mount_point"):
                 yield f"origins.{origin.name}.mount_point is not used: bytes move over sftp, never through a mount"
@@ -116,13 +122,22 @@ class Expansion:
         values: dict[int, list[tuple[str, ...]]] = {}
         for position, axis in enumerate(spec.axes):
             reference = axis.reference
-            values[position] = list(axis.rows) if reference is None else [(lfn,) for lfn in self.axis_values(entry, axis, reference)]
+            values[position] = list(axis.rows) if reference is None else self.axis_rows(entry, axis, reference)
             if not values[position]:
                 return
+        formatted = [hole for hole in spec.holes if hole.format]
         try:
             entry.rows = list(rows_of(spec.axes, values, self.jobs_max - len(self.entry_of_job)))
         except ValueError as error:
             self.findings.note(spec.axes[0].place, f"{spec.key}.foreach", str(error))
+            return
+        try:
+            for row in entry.rows:
+                for hole in formatted:
+                    hole.value(row)
+        except ValueError as error:
+            self.findings.note(spec.axes[0].place, f"{spec.key}.foreach", str(error))
+            entry.rows = []
             return
         for position, row in enumerate(entry.rows):
             job_id = job_id_of(spec.name, row, position)
@@ -133,6 +148,28 @@ class Expansion:
             self.entry_of_job[job_id] = entry
             entry.ids.append(job_id)
         entry.id_tuple = tuple(entry.ids)
+
+    def axis_rows(self, entry: JobEntry, axis: Axis, reference: Reference) -> list[tuple[str, ...]]:
+        """Names of files, or what stands in them."""
+        if axis.wildcards is None:
+            return [(lfn,) for lfn in self.axis_values(entry, axis, reference)]
+        if reference.origin:
+            place, key = axis.place, axis.key
+            listed = self.catalog.listing.match(reference.origin, axis.wildcards.glob, glob=True, place=place, key=key)
+            found = [each for each in listed if axis.wildcards.pattern.fullmatch(each.path)]
+            # So that a job that names one need not ask for it once more.
+            self.catalog.listed |= {(reference.origin, each.path): each for each in found}
+            names = [each.path for each in found]
+            missing = f"of {len(listed)} files none has the same text in both places of one word" if listed else ""
+        else:
+            self.catalog.index = None
+            names = self.catalog.matching(axis.wildcards.glob, entry.spec.name)
+            missing = f"{axis.wildcards.glob!r} matches no file of 'files:' and no output of the jobs above"
+            missing += left_out_match(self.spec, axis.wildcards.glob)
+        rows = axis.wildcards.rows(names)
+        if not rows and missing and not self.broken:
+            self.findings.note(axis.place, axis.key, missing)
+        return rows
 
     def axis_values(self, entry: JobEntry, axis: Axis, reference: Reference) -> list[str]:
         """Names of the files a foreach goes over: a set, a pattern at an origin, or outputs of the jobs above."""
@@ -157,7 +194,8 @@ class Expansion:
         self.catalog.index = None
         found = self.catalog.matching(name, entry.spec.name)
         if not found and not self.broken:
-            self.findings.note(axis.place, axis.key, f"{name!r} matches no file of 'files:' and no output of the jobs above")
+            missing = f"{name!r} matches no file of 'files:' and no output of the jobs above"
+            self.findings.note(axis.place, axis.key, missing + left_out_match(self.spec, name))
         return found
 
     def make_outputs(self, entry: JobEntry) -> None:
@@ -199,7 +237,7 @@ class Expansion:
                 self.findings.note(spec.place, spec.key, str(error))
                 continue
             found = [lfn for lfn in found if lfn in produced]
-            if not found and not self.broken:
+            if not found and not self.broken and not left_out_match(self.spec, spec.name if spec.glob else escape_wildcards(spec.name)):
                 self.findings.note(spec.place, spec.key, f"no job makes {spec.name!r}{nearest(spec.name, list(produced)[:2000])}")
             for lfn in found:
                 file = self.catalog.files[lfn]
@@ -252,6 +290,8 @@ class Expansion:
         """All jobs of an entry by its name, or one by its id."""
         template, place, key = each
         name = template.render(row)
+        if name.partition("[")[0] in self.spec.left_out:
+            return ()
         if name in self.entries:
             if self.entries[name] is entry:
                 self.findings.note(place, key, f"{name!r} would wait for itself")
@@ -302,7 +342,8 @@ class Expansion:
         elif reference.glob:
             found = catalog.matching(path, entry.spec.name)
             if not found and not self.broken:
-                raise ValueError(f"{path!r} matches no file of 'files:' and no output of another job")
+                missing = f"{path!r} matches no file of 'files:' and no output of another job"
+                raise ValueError(missing + left_out_match(self.spec, path))
             yield from ((lfn, moved(lfn, top, put_at)) for lfn in found)
         elif path in catalog.files:
             if reference.directory and catalog.files[path].kind is FileKind.FILE:
@@ -340,7 +381,7 @@ def job_id_of(name: str, row: Mapping[str, str], position: int) -> str:
 
 
 def environment(spec: JobSpec, row: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The foreach values under their own names, the parts that the shell text uses, then what `env:` says."""
-    env = dict(row) | {hole.variable: hole.value(row) for hole in spec.shell_holes}
+    """The foreach values under their own names, the parts and parameters that the shell text uses, then what `env:` says."""
+    env = dict(row) | {hole.variable: hole.value(row) for hole in spec.shell_holes} | dict(spec.shell_params)
     env |= {name: template.render(row) for name, template in spec.settings.env}
     return tuple(env.items())

@@ -9,22 +9,28 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby, product
 
+from stager.model.errors import InvalidInput
 from stager.readers.lines import Node, nearest
 from stager.readers.native_references import Names
-from stager.readers.native_spec import Axis
-from stager.readers.native_template import KEY
+from stager.readers.native_rows import SEPARATORS, table_rows, wildcards_of, words_of
+from stager.readers.native_spec import Axis, Reference
+from stager.readers.native_template import KEY, TAKEN, Template
+from stager.readers.paths import clean_path, has_wildcard
 
 RANGE = re.compile(r"(-?[0-9]{1,9})\.\.(-?[0-9]{1,9})(?:\.\.([0-9]{1,9}))?")
 RANGE_VALUES_MAX = 1_000_000
-TAKEN = frozenset(("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "zip"))
+WRONG_TOLD = 20
 
 
 def read_foreach(node: Node | None, key: str, names: Names) -> tuple[Axis, ...]:
-    """A mapping key -> values (every combination), with `zip:` a mapping whose keys go in step; or a list of rows."""
+    """A mapping key -> values (every combination), with `zip:` a mapping whose keys go in step; or a list of rows; or a text: a pattern
+    with words in braces, or a table."""
     if node is None:
         return ()
     if node.kind == "sequence":
         return read_rows(node, key, names)
+    if node.kind == "scalar":
+        return read_text_of(node, key, names)
     axes: list[Axis] = []
     for group, (name_node, value) in enumerate(names.form.pairs(node, key)):
         if name_node.text == "zip":
@@ -44,6 +50,9 @@ def read_foreach(node: Node | None, key: str, names: Names) -> tuple[Axis, ...]:
 
 def key_fits(name: str, node: Node, key: str, names: Names) -> bool:
     """Keys become environment variables, so they must not be one that programs look at."""
+    if name in names.form.params:
+        names.form.findings.note(node.place, key, f"{name!r} is a parameter already; give the foreach key another name")
+        return False
     if KEY.fullmatch(name) and name not in TAKEN:
         return True
     lower = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", name).lower().strip("_")
@@ -61,12 +70,19 @@ def read_axis(name_node: Node, node: Node, key: str, group: int, names: Names) -
         # So that its uses are no findings of their own.
         return [Axis((name,), node.place, at, group, rows=(("x",),))]
     if node.kind == "sequence":
-        values = [text for text, _, _ in names.form.texts(node, at)]
+        values = [value for text, each, its in names.form.texts(node, at) if (value := filled(text, each, its, names)) is not None]
         if not values:
             names.form.findings.note(node.place, at, "the list is empty, so the job would never run; give it values")
         return [Axis((name,), node.place, at, group, rows=tuple((value,) for value in values))]
-    text = names.form.text(node, at)
-    if match := RANGE.fullmatch(text):
+    words = words_of(names.form.text(node, at), names.form.params)
+    if words and node.kind == "scalar":
+        if words != (name,):
+            fix = f"a pattern for {name!r} has {{{name}}} and no other word; write foreach: PATTERN to take several from a name"
+            names.form.findings.note(node.place, at, f"{node.text!r} takes {', '.join(words)} out of names; {fix}")
+            return [Axis((name,), node.place, at, group, rows=(("x",),))]
+        return read_pattern(words, node, at, group, names)
+    text = filled(names.form.text(node, at), node, at, names)
+    if text and (match := RANGE.fullmatch(text)):
         try:
             return [Axis((name,), node.place, at, group, rows=tuple((value,) for value in range_values(match)))]
         except ValueError as error:
@@ -74,6 +90,11 @@ def read_axis(name_node: Node, node: Node, key: str, group: int, names: Names) -
             return []
     reference = names.reference(node, at) if text else None
     return [Axis((name,), node.place, at, group, reference=reference)] if reference else []
+
+
+def filled(text: str, node: Node, key: str, names: Names) -> str | None:
+    """With the values of parameters; other braces stay, since a value may be any text."""
+    return names.form.bound(text, node, key, strict=False)
 
 
 def range_values(match: re.Match[str]) -> list[str]:
@@ -94,7 +115,7 @@ def read_rows(node: Node, key: str, names: Names) -> tuple[Axis, ...]:
     rows: list[tuple[str, ...]] = []
     keys: tuple[str, ...] = ()
     for member, at in names.form.members(node, key):
-        row = {name.text: names.form.text(value, f"{at}.{name.text}") for name, value in names.form.pairs(member, at)}
+        row = {name.text: cell(value, f"{at}.{name.text}", names) for name, value in names.form.pairs(member, at)}
         if not keys:
             keys = tuple(name.text for name, _ in names.form.pairs(member, at) if key_fits(name.text, name, at, names))
         if set(row) != set(keys):
@@ -105,6 +126,63 @@ def read_rows(node: Node, key: str, names: Names) -> tuple[Axis, ...]:
         names.form.findings.note(node.place, key, "the list is empty, so the job would never run; give it rows")
         return ()
     return (Axis(keys, node.place, key, 0, rows=tuple(rows)),)
+
+
+def cell(node: Node, key: str, names: Names) -> str:
+    return filled(names.form.text(node, key), node, key, names) or ""
+
+
+def read_text_of(node: Node, key: str, names: Names) -> tuple[Axis, ...]:
+    """`lab:reads/{sample}_R1.fastq`: a row for each file that is called so; or `samples.tsv`: a row for each line below its header."""
+    words = words_of(node.text, names.form.params)
+    if words:
+        fits = [key_fits(word, node, key, names) for word in words]
+        return tuple(read_pattern(words, node, key, 0, names)) if all(fits) else ()
+    name = names.form.bound(node.text, node, key)
+    return read_table(name, node, key, names) if name is not None else ()
+
+
+def read_pattern(words: tuple[str, ...], node: Node, key: str, group: int, names: Names) -> list[Axis]:
+    parts = names.split(node.text, node, key)
+    if parts is None:
+        return []
+    origin, path = parts
+    try:
+        if has_wildcard(path):
+            raise ValueError(f"{path!r} has *, ? or [ beside words in braces; write a word for each part that changes")
+        written = names.within(words).written(path, node, key)
+        template = None if written is None else names.form.filled(written, node, key)
+        if template is None:
+            return []
+        clean_path(template.shape)
+        found = wildcards_of(template)
+    except ValueError as error:
+        names.form.findings.note(node.place, key, str(error))
+        return []
+    reference = Reference(Template((found.glob,)), origin, glob=True)
+    if not names.can_be_asked(reference, "", node, key):
+        return []
+    return [Axis(found.keys, node.place, key, group, reference=reference, wildcards=found)]
+
+
+def read_table(name: str, node: Node, key: str, names: Names) -> tuple[Axis, ...]:
+    findings = names.form.findings
+    if not name.lower().endswith(tuple(SEPARATORS)):
+        ways = "a pattern with a word in braces, as in here:{sample}.txt, a table (.tsv or .csv), a list of rows, or {NAME: VALUES}"
+        findings.note(node.place, key, f"{name!r} makes no rows; write {ways}")
+        return ()
+    try:
+        path, text = names.form.beside.text(names.form.base, name)
+    except InvalidInput as error:
+        findings.note(node.place, key, f"{error}; a table is written by its path from the workflow file")
+        return ()
+    columns, rows, wrong = table_rows(text, str(path))
+    for each in wrong[:WRONG_TOLD]:
+        findings.note(each.place, key, each.message)
+    if not wrong:
+        for column in columns:
+            key_fits(column, node, key, names)
+    return () if wrong else (Axis(columns, node.place, key, 0, rows=tuple(rows)),)
 
 
 def rows_of(axes: tuple[Axis, ...], values: Mapping[int, list[tuple[str, ...]]], rows_max: int) -> Iterator[dict[str, str]]:

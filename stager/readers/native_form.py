@@ -8,10 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import TypeVar
 
 from stager.model.units import parse_duration_s, parse_size_bytes
 from stager.readers.lines import Findings, Node, Place, nearest
+from stager.readers.native_beside import Beside
+from stager.readers.native_spec import ParamSpec
+from stager.readers.native_template import Template, template_of
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -66,7 +70,7 @@ class Fields:
             if name in known:
                 self.nodes[name] = value
             elif key or not name.startswith(SCRATCH_PREFIX):
-                close = called_otherwise(name, known) or nearest(name, known) or f"; known here: {', '.join(known)}"
+                close = called_otherwise(name, known) or nearest(name, known) or unquoted(node) or f"; known here: {', '.join(known)}"
                 form.findings.note(key_node.place, form.join(key, name), f"unknown key{close}")
 
     def __contains__(self, name: str) -> bool:
@@ -84,18 +88,23 @@ class Fields:
         return self.nodes[name].place if name in self.nodes else self.node.place
 
     def text(self, name: str, default: str = "") -> str:
+        """With the values of parameters in it."""
         node = self.get(name)
-        return default if node is None else self.form.text(node, self.at(name), default)
+        found = None if node is None else self.form.bound(self.form.text(node, self.at(name), default), node, self.at(name))
+        return default if found is None else found
 
     def parsed(self, name: str, parse: Callable[[str], T], default: T) -> T:
-        """A scalar read by `parse`, whose ValueError is the finding."""
+        """A scalar read by `parse`, whose ValueError is the finding; with the values of parameters in it."""
         node = self.get(name)
         if node is None or node.kind != "scalar":
             if node is not None:
                 self.form.expect(node, self.at(name), "scalar")
             return default
+        text = self.form.bound(node.text, node, self.at(name))
+        if text is None:
+            return default
         try:
-            return parse(node.text)
+            return parse(text)
         except ValueError as error:
             self.form.findings.note(node.place, self.at(name), str(error))
             return default
@@ -149,11 +158,50 @@ def choice_of(text: str, kind: type[E]) -> E:
         raise ValueError(f"{text!r} is unknown; choose {' or '.join(known)}{nearest(text, known)}") from None
 
 
+def unquoted(node: Node) -> str:
+    """`{tile}` without quotes is a mapping in YAML."""
+    if node.kind == "mapping" and len(node.items) == 1 and node.items[0][1].is_null:
+        name = node.items[0][0].text
+        return f'; a value that is put in stands in quotes: "{{{name}}}"'
+    return ""
+
+
 class Form:
-    """Reads nodes for one file; what is wrong goes to its findings."""
+    """Reads nodes for one workflow; what is wrong goes to its findings. `declared`: its parameters, and `params` their values, once they
+    are read; `used`: those that stand in a text. `types`: the entries under `types:`. `beside`: reads further files, from `base` on.
+    `unread`: there is a job of which a finding says all.
+    """
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
+        self.declared: dict[str, ParamSpec] = {}
+        self.params: dict[str, str] = {}
+        self.used: set[str] = set()
+        self.types: dict[str, Node] = {}
+        self.beside, self.base = Beside(), Path()
+        self.unread = False
+
+    def bound(self, text: str, node: Node, key: str, *, strict: bool = True) -> str | None:
+        """A text that no job's values come into, with those of parameters; a finding and None where a name in it is unknown."""
+        if not self.params or "{" not in text:
+            return text
+        try:
+            found = self.filled(template_of(text, self.params, strict=strict), node, key)
+        except ValueError as error:
+            self.findings.note(node.place, key, str(error))
+            return None
+        return None if found is None else found.source
+
+    def filled(self, template: Template, node: Node, key: str, clean: Callable[[str], str] | None = None) -> Template | None:
+        """With the values of parameters in it; a finding and None where one cannot be written so."""
+        if not self.params:
+            return template
+        self.used.update(template.keys & self.params.keys())
+        try:
+            return template.bound(self.params, clean)
+        except ValueError as error:
+            self.findings.note(node.place, key, str(error))
+            return None
 
     @staticmethod
     def join(key: str, name: str) -> str:
@@ -164,7 +212,7 @@ class Form:
             return True
         wanted = " or ".join(KIND_NAMES[kind] for kind in kinds)
         seen = "nothing" if node.is_null else KIND_NAMES[node.kind]
-        self.findings.note(node.place, key, f"this should be {wanted}, and is {seen}")
+        self.findings.note(node.place, key, f"this should be {wanted}, and is {seen}{unquoted(node)}")
         return False
 
     def text(self, node: Node, key: str, default: str = "") -> str:

@@ -6,14 +6,16 @@ May know: forms, references, shell and name templates. One rule: an entry that c
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from stager.model.files import OnExists
-from stager.readers.lines import Node
+from stager.readers.lines import Node, closest
 from stager.readers.native_foreach import read_foreach
 from stager.readers.native_form import Fields, Form
+from stager.readers.native_include import with_type
 from stager.readers.native_references import Names
-from stager.readers.native_shell import compile_shell
+from stager.readers.native_shell import WORD, compile_shell
 from stager.readers.native_spec import (
     ENGINES_JOB_KEYS,
     ENGINES_SHARED_KEYS,
@@ -22,6 +24,7 @@ from stager.readers.native_spec import (
     OUTPUT_KEYS,
     OUTPUT_VALUE_KEYS,
     SHARED_KEYS,
+    TYPE_KEYS,
     DestinationSpec,
     InputSpec,
     JobSettings,
@@ -29,7 +32,8 @@ from stager.readers.native_spec import (
     OutputSpec,
     Reference,
 )
-from stager.readers.native_template import Hole, Template
+from stager.readers.native_template import HOLE, Hole, Template
+from stager.readers.native_when import holds
 from stager.readers.paths import clean_path, has_wildcard
 from stager.readers.shells import foreign_text, quotes_like_sh, read_shell
 
@@ -110,6 +114,9 @@ def read_env(fields: Fields, names: Names, base: tuple[tuple[str, Template], ...
             fields.form.findings.note(
                 name_node.place, key, f"the foreach key {name!r} is a variable of the job already; choose another name"
             )
+        elif name in fields.form.params and template is not None and template.constant != fields.form.params[name]:
+            text = f'the parameter {name!r} is a variable of jobs that use it; choose another name, or write "{{{name}}}"'
+            fields.form.findings.note(name_node.place, key, text)
         elif template is not None:
             if any(isinstance(piece, str) and "\0" in piece for piece in template.pieces):
                 fields.form.findings.note(value.place, key, "the value holds a NUL character; no environment can carry it")
@@ -129,7 +136,23 @@ def read_env_pass(fields: Fields, base: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(passed)
 
 
-def read_jobs(form: Form, node: Node | None, names: Names, defaults: JobSettings, engine: str = "") -> dict[str, JobSpec]:
+def read_types(form: Form, node: Node | None) -> dict[str, Node]:
+    """By name. What stands in one is read where a job is of it; here it is seen that a job can have it."""
+    for name_node, value in form.pairs(node, "types"):
+        key = f"types.{name_node.text}"
+        try:
+            clean_path(name_node.text)
+        except ValueError as error:
+            form.findings.note(name_node.place, key, str(error))
+        if form.expect(value, key, "mapping"):
+            form.fields(value, key, TYPE_KEYS)
+            form.types[name_node.text] = value
+    return form.types
+
+
+def read_jobs(
+    form: Form, node: Node | None, names: Names, defaults: JobSettings, types: Mapping[str, Node], engine: str = ""
+) -> dict[str, JobSpec]:
     jobs: dict[str, JobSpec] = {}
     allowed = ENGINES_JOB_NAME if engine else JOB_NAME
     for name_node, value in form.pairs(node, "jobs"):
@@ -140,20 +163,51 @@ def read_jobs(form: Form, node: Node | None, names: Names, defaults: JobSettings
             text = f"{name!r} is a key of a job, and stands where a job's name would: indent it further than the name above it"
             form.findings.note(name_node.place, key, text)
         elif form.expect(value, key, "mapping"):
-            jobs[name] = read_job(form, name_node, value, names, defaults, engine)
+            note_near_type(form, value, types, key)
+            job = read_job(form, name_node, with_type(value, types, TYPE_KEYS), names, defaults, engine)
+            if job is not None:
+                jobs[name] = job
     return jobs
 
 
-def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: JobSettings, engine: str) -> JobSpec:
+def note_near_type(form: Form, node: Node, types: Mapping[str, Node], key: str) -> None:
+    """A type that nobody defines is one that measurements are kept by, unless it looks like a slip."""
+    named = next((value for name, value in node.items if name.text == "type"), None)
+    if named is not None and named.text not in types and types:
+        near = closest(named.text, types)
+        if near is not None:
+            text = f"there is no type {named.text!r} under 'types:'; did you mean {near!r}?"
+            form.findings.note(named.place, form.join(key, "type"), text)
+
+
+def left_out_by(fields: Fields) -> str:
+    """The condition, where it does not hold; else nothing."""
+    node, form = fields.get("when"), fields.form
+    if node is None or not form.expect(node, fields.at("when"), "scalar"):
+        return ""
+    try:
+        return "" if holds(node.text, form.declared, form.params, form.used) else node.text
+    except ValueError as error:
+        form.findings.note(node.place, fields.at("when"), str(error))
+        return ""
+
+
+def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: JobSettings, engine: str) -> JobSpec | None:
+    """None: nobody knows the keys of its foreach, by which all its texts are read."""
     name = name_node.text
     key = f"jobs.{name}"
     fields = form.fields(node, key, JOB_KEYS)
     if engine:
         refuse_native(fields, engine, ENGINES_JOB_KEYS)
     axes = read_foreach(fields.get("foreach"), fields.at("foreach"), names)
+    if not axes and fields.get("foreach"):
+        form.unread = True
+        return None
     names = names.within(tuple(key for axis in axes for key in axis.keys))
     settings = read_settings(fields, names, defaults)
     argv, shell, holes = read_run(fields, names, settings.shell) if not engine else ((), "", ())
+    params = form.params
+    form.used.update(hole.key for hole in holes if hole.key in params)
     stdin = read_stdin(fields, names)
     stdout, stderr = (read_stream(fields, names, stream) for stream in ("stdout", "stderr"))
     after = tuple(
@@ -171,12 +225,14 @@ def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: Jo
         axes=axes,
         argv=argv,
         shell=shell,
-        shell_holes=holes,
+        shell_holes=tuple(hole for hole in holes if hole.key not in params),
+        shell_params=shell_params(fields, [hole for hole in holes if hole.key in params]),
         inputs=with_stdin(read_inputs(fields, names), fields, stdin),
         outputs=with_streams(read_outputs(fields, names), fields, (stdout, stderr)),
         after=after,
         streams=(stdin.path if stdin else None, stdout, stderr),
         settings=settings,
+        when=left_out_by(fields),
     )
 
 
@@ -201,10 +257,27 @@ def read_run(fields: Fields, names: Names, program: tuple[str, ...]) -> tuple[tu
     if not text.strip() or "\0" in text:
         fields.form.findings.note(node.place, key, "the command is empty" if not text.strip() else "the command holds a NUL character")
     try:
-        return (), *(compile_shell(text, names.keys) if quotes_like_sh(program) else foreign_text(text, names.keys, program[0]))
+        shell, holes = compile_shell(text, names.known) if quotes_like_sh(program) else foreign_text(text, names.known, program[0])
+        return (), shell, tuple(dict.fromkeys((*holes, *params_named(text, fields.form.params))))
     except ValueError as error:
         fields.form.findings.note(node.place, key, str(error))
         return (), text, ()
+
+
+def shell_params(fields: Fields, holes: list[Hole]) -> tuple[tuple[str, str], ...]:
+    """The variables that the text takes of parameters, with their values."""
+    try:
+        return tuple((hole.variable, hole.value(fields.form.params)) for hole in holes)
+    except ValueError as error:
+        fields.form.findings.note(fields.place("run"), fields.at("run"), str(error))
+        return ()
+
+
+def params_named(text: str, params: Mapping[str, str]) -> list[Hole]:
+    """Those that a text may take from the environment: each whose name is a word of it, beside what is put in. One too many does no
+    harm.
+    """
+    return [Hole(word) for word in WORD.findall(HOLE.sub(" ", text)) if word in params] if params else []
 
 
 def read_stdin(fields: Fields, names: Names) -> Reference | None:
@@ -263,7 +336,7 @@ def read_input(form: Form, names: Names, node: Node, key: str, put_at: Template 
         fields = form.fields(node, key, known)
         executable, literal = fields.boolean("executable", False), fields.boolean("literal", False)
         if fields.get("as"):
-            put_at = names.path(fields.text("as"), fields.nodes["as"], fields.at("as"))
+            put_at = names.path(form.text(fields.nodes["as"], fields.at("as")), fields.nodes["as"], fields.at("as"))
         if fields.get("from") is None:
             form.findings.note(place, key, "the input names no file; write from: NAME or from: origin:path")
             return None

@@ -66,7 +66,7 @@ def default_origin(base: Path) -> Origin:
 def read_origin(form: Form, name: str, node: Node, key: str, base: Path) -> Origin | None:
     if node.kind == "scalar":
         found = read_url(form, node, key, base)
-        return Origin(name, *found, beside_workflow=is_relative(form.text(node, key))) if found else None
+        return Origin(name, *found[:2], beside_workflow=is_relative(found[2])) if found else None
     if not form.expect(node, key, "mapping", "scalar"):
         return None
     for key_node, _ in node.items:
@@ -84,10 +84,9 @@ def read_origin(form: Form, name: str, node: Node, key: str, base: Path) -> Orig
     found = read_url(form, url_node, form.join(key, "url"), base)
     if not found:
         return None
-    kind, url = found
+    kind, url, text = found
     fields = form.fields(node, key, ORIGIN_KEYS[kind.value])
-    beside_workflow = is_relative(form.text(url_node, form.join(key, "url")))
-    origin = Origin(name, kind, url, read_credentials(fields, kind), read_options(fields), beside_workflow)
+    origin = Origin(name, kind, url, read_credentials(fields, kind), read_options(fields), beside_workflow=is_relative(text))
     plain = kind is OriginKind.HTTP and url.startswith("http:") and dict(origin.options).get("allow_http") != "true"
     if plain and origin.credentials:
         text = "these would go over http, where anyone on the way can read them; write https, or add allow_http: true"
@@ -95,12 +94,13 @@ def read_origin(form: Form, name: str, node: Node, key: str, base: Path) -> Orig
     return origin
 
 
-def read_url(form: Form, node: Node, key: str, base: Path) -> tuple[OriginKind, str] | None:
-    text = form.text(node, key)
+def read_url(form: Form, node: Node, key: str, base: Path) -> tuple[OriginKind, str, str] | None:
+    """The kind, the URL in one spelling, and as it is written, with the values of parameters in it."""
+    text = form.bound(form.text(node, key), node, key)
     if not text:
         return None
     try:
-        return parse_url(text, base)
+        return *parse_url(text, base), text
     except ValueError as error:
         form.findings.note(node.place, key, str(error))
         return None

@@ -7,15 +7,19 @@ findings come at once.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from stager.model.files import OnExists
-from stager.model.workflow import IoHint, OnFailure
+from stager.model.workflow import IoHint, OnFailure, Parameter
 from stager.readers.lines import Findings, Node, Place, nearest
+from stager.readers.native_beside import Beside
 from stager.readers.native_form import Fields, Form, integer_of
-from stager.readers.native_jobs import read_defaults, read_jobs
+from stager.readers.native_include import Including
+from stager.readers.native_jobs import read_defaults, read_jobs, read_types
 from stager.readers.native_origins import default_origin, read_origins
+from stager.readers.native_params import read_params, values_of
 from stager.readers.native_references import Names
 from stager.readers.native_spec import (
     FILE_KEYS,
@@ -30,21 +34,18 @@ from stager.readers.native_spec import (
     SourceSpec,
     WorkflowSpec,
 )
-from stager.readers.paths import clean_path, has_wildcard
+from stager.readers.native_template import Template
+from stager.readers.paths import clean_path, escape_wildcards, has_wildcard
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 NAME_LENGTH_MAX = 200
 ENGINE = re.compile(r"[a-z][a-z0-9-]{0,40}")
 
 
-def parse(root: Node, findings: Findings, path: Path) -> WorkflowSpec:
-    """Raises only on what makes the rest unreadable: no mapping, or another version of the format."""
+def parse(root: Node, findings: Findings, path: Path, given: Mapping[str, Node], beside: Beside) -> WorkflowSpec:
+    """Raises only on what makes the rest unreadable: no mapping, another version of the format, or a parameter without a value."""
     form = Form(findings)
-    if not form.expect(root, "", "mapping"):
-        findings.raise_if_any()
-    check_version(root, findings)
-    note_misplaced(root, findings)
-    fields = form.fields(root, "", TOP_KEYS)
+    fields, params = opened(root, form, path, given, beside)
     base = path.absolute().parent
     engine = fields.parsed("engine", engine_of, "")
     spec = WorkflowSpec(read_name(fields, path), engine, read_origins(form, fields.get("origins"), base))
@@ -54,14 +55,39 @@ def parse(root: Node, findings: Findings, path: Path) -> WorkflowSpec:
     spec.on_exists = fields.choice("on_exists", OnExists, OnExists.FAIL)
     spec.on_failure = fields.choice("on_failure", OnFailure, OnFailure.CONTINUE)
     spec.files = read_files(form, fields.get("files"), names)
-    spec.jobs = read_jobs(form, fields.get("jobs"), names, defaults, engine)
-    if not spec.jobs:
+    jobs = read_jobs(form, fields.get("jobs"), names, defaults, read_types(form, fields.get("types")), engine)
+    spec.jobs = {name: job for name, job in jobs.items() if not job.when}
+    spec.left_out = {name: job for name, job in jobs.items() if job.when}
+    if spec.left_out and not spec.jobs:
+        findings.note(fields.place("jobs"), "jobs", "every job is left out by its 'when', so there is nothing to run")
+    elif not spec.jobs and not form.unread:
         what = "inputs: [FILE], outputs: [FILE]" if engine else "run: COMMAND"
         findings.note(fields.place("jobs"), "jobs", f"the workflow has no jobs; write jobs: {{NAME: {{{what}}}}}")
     spec.finals = read_finals(form, fields.get("finals"), names)
     spec.hints = read_hints(form, fields.get("io_hints"), spec)
     read_spill(fields, names, spec)
+    spec.params, spec.unused_params = params, tuple(each.name for each in params if each.name not in form.used)
     return spec
+
+
+def opened(root: Node, form: Form, path: Path, given: Mapping[str, Node], beside: Beside) -> tuple[Fields, tuple[Parameter, ...]]:
+    """The sections of the file, and the values of its parameters, with which all of them are read."""
+    findings = form.findings
+    if not form.expect(root, "", "mapping"):
+        findings.raise_if_any()
+    check_version(root, findings)
+    note_misplaced(root, findings)
+    form.beside, form.base = beside, path.parent
+    Including(root, path, form, beside).run()
+    fields = form.fields(root, "", TOP_KEYS)
+    count = len(findings.found)
+    specs = read_params(form, fields.get("params"))
+    # What is not well declared has no value that anything could be read with.
+    params = values_of(form, specs, given, fields.place("params")) if len(findings.found) == count else ()
+    if len(findings.found) > count:
+        findings.raise_if_any()
+    form.declared, form.params = specs, {each.name: each.value for each in params}
+    return fields, params
 
 
 def note_misplaced(root: Node, findings: Findings) -> None:
@@ -116,7 +142,7 @@ def read_files(form: Form, node: Node | None, names: Names) -> dict[str, FileSpe
 def read_file(form: Form, names: Names, name_node: Node, node: Node, key: str) -> FileSpec | None:
     """`name: origin:path`, or a mapping with `from:`."""
     try:
-        name = clean_path(name_node.text)
+        name = clean_path(form.bound(name_node.text, name_node, key) or name_node.text)
     except ValueError as error:
         form.findings.note(name_node.place, key, str(error))
         return None
@@ -201,12 +227,16 @@ def read_finals(form: Form, node: Node | None, names: Names) -> list[FinalSpec]:
     for name_node, value in form.pairs(node, "finals"):
         key = f"finals.{name_node.text}"
         destination = names.destination(value, key)
+        glob = has_wildcard(name_node.text)
+        written = names.written(name_node.text, name_node, key) if form.params else Template((name_node.text,))
+        filled = None if written is None else form.filled(written, name_node, key, escape_wildcards if glob else None)
+        if filled is None:
+            continue
         try:
-            name = clean_path(name_node.text)
+            name = clean_path(filled.source)
         except ValueError as error:
             form.findings.note(name_node.place, key, str(error))
             continue
-        glob = has_wildcard(name)
         if destination and glob and not destination.into:
             form.findings.note(
                 value.place, key, "a pattern stands for many files; end the destination with '/', so that each keeps its name below it"
@@ -218,7 +248,7 @@ def read_finals(form: Form, node: Node | None, names: Names) -> list[FinalSpec]:
 
 def read_hints(form: Form, node: Node | None, spec: WorkflowSpec) -> dict[str, tuple[IoHint, Place, str]]:
     hints = {}
-    types = {job.job_type for job in spec.jobs.values()}
+    types = {job.job_type for job in (*spec.jobs.values(), *spec.left_out.values())} | set(form.types)
     for name_node, value in form.pairs(node, "io_hints"):
         name, key = name_node.text, f"io_hints.{name_node.text}"
         fields = form.fields(value, key, HINT_KEYS)

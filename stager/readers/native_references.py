@@ -17,14 +17,16 @@ from stager.readers.native_form import Form
 from stager.readers.native_origins import check_query
 from stager.readers.native_spec import FINAL_KEYS, DestinationSpec, Reference
 from stager.readers.native_template import Template, template_of
-from stager.readers.paths import clean_path, has_wildcard
+from stager.readers.paths import clean_path, escape_wildcards, has_wildcard
 
 LOCATION = re.compile(r"([A-Za-z][A-Za-z0-9_-]*):(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names that texts may refer to: the origins of the file, and the foreach keys of the job (none outside jobs)."""
+    """The names that texts may refer to: the origins of the file, the foreach keys of the job (none outside jobs), and the parameters,
+    whose values are put in here.
+    """
 
     form: Form
     origins: Mapping[str, Origin]
@@ -33,10 +35,20 @@ class Names:
     def within(self, keys: Collection[str]) -> Names:
         return Names(self.form, self.origins, keys)
 
+    @property
+    def known(self) -> Collection[str]:
+        """What may stand in braces."""
+        return (*self.keys, *self.form.params) if self.form.params else self.keys
+
     def template(self, text: str, node: Node, key: str) -> Template | None:
-        """A text that names files; a finding and None where it cannot be read."""
+        """A text that names jobs or files; a finding and None where it cannot be read."""
+        found = self.written(text, node, key)
+        return None if found is None else self.form.filled(found, node, key)
+
+    def written(self, text: str, node: Node, key: str) -> Template | None:
+        """As it is written, the parameters still holes."""
         try:
-            return template_of(text, self.keys, strict=True)
+            return template_of(text, self.known, strict=True)
         except ValueError as error:
             self.form.findings.note(node.place, key, str(error))
             return None
@@ -44,10 +56,11 @@ class Names:
     def value(self, node: Node, key: str) -> Template | None:
         """A text for a program: braces that are not ours stay."""
         try:
-            return template_of(self.form.text(node, key), self.keys, strict=False)
+            found = template_of(self.form.text(node, key), self.known, strict=False)
         except ValueError as error:
             self.form.findings.note(node.place, key, str(error))
             return None
+        return self.form.filled(found, node, key)
 
     def split(self, text: str, node: Node, key: str) -> tuple[str, str] | None:
         """(origin, path); origin is empty for a plain name."""
@@ -76,10 +89,14 @@ class Names:
         directory = path.endswith("/") or (bool(origin) and not path)
         bare = path.rstrip("/")
         whole = bool(origin) and bare in ("", ".")
-        template = Template(("",)) if whole else self.path(bare, node, key)
+        written = Template(("",)) if whole else self.written(bare, node, key)
+        if written is None:
+            return None
+        glob = not literal and not whole and any(isinstance(piece, str) and has_wildcard(piece) for piece in written.pieces)
+        filled = self.form.filled(written, node, key, escape_wildcards if glob else None)
+        template = filled if whole or filled is None else self.cleaned(filled, node, key)
         if template is None:
             return None
-        glob = not literal and not whole and any(isinstance(piece, str) and has_wildcard(piece) for piece in template.pieces)
         reference = Reference(template, origin, glob, directory or whole)
         return reference if self.can_be_asked(reference, path, node, key) else None
 
@@ -104,12 +121,13 @@ class Names:
     def path(self, text: str, node: Node, key: str) -> Template | None:
         """A path template; what is literal is checked and cleaned now, the rest when the values are in."""
         template = self.template(text, node, key)
-        if template is None:
-            return None
+        return None if template is None else self.cleaned(template, node, key)
+
+    def cleaned(self, template: Template, node: Node, key: str) -> Template | None:
         try:
             if template.constant is not None:
                 return Template((clean_path(template.constant),))
-            clean_path(template.render(dict.fromkeys(self.keys, "x"), lambda value: "x"))
+            clean_path(template.shape)
         except ValueError as error:
             self.form.findings.note(node.place, key, str(error))
             return None

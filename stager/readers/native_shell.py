@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from stager.readers.native_template import HOLE, PARTS, Hole, hole_of, left_alone, unescaped
+from stager.readers.native_template import FORMAT, HOLE, PARTS, Hole, hole_of, left_alone, unescaped
 
 HEREDOC = re.compile(r"<<-?[ \t]*(\\?)(['\"]?)([A-Za-z0-9_.-]+)\2")
 WORD = re.compile(r"\w+")
+FORMAT_WORD = re.compile(FORMAT.replace("\\.", "p"))
 KEY_SIGNS, NOT_FIRST = "abcdefghijklmnopqrstuvwxyz0123456789_", "0123456789_"
 BACK = {"(": ")", "{": "}", "`": "`", '"': '"'}
 
@@ -35,9 +36,11 @@ def holes_named(text: str, keys: Collection[str]) -> list[Hole]:
 def hole_named(word: str) -> Hole | None:
     """The hole whose variable the word ends with: `tile__stem`. One pass, however long the word is."""
     before, found, part = word.rpartition("__")
-    if not found or not part or part not in PARTS:
+    written = part.replace("p", ".") if found and FORMAT_WORD.fullmatch(part) else ""
+    if not found or not part or (part not in PARTS and not written):
         return None
-    return Hole(before[len(before.rstrip(KEY_SIGNS)) :].lstrip(NOT_FIRST), part)
+    key = before[len(before.rstrip(KEY_SIGNS)) :].lstrip(NOT_FIRST)
+    return Hole(key, "", written) if written else Hole(key, part)
 
 
 class ShellLexer:

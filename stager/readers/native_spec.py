@@ -8,13 +8,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stager.model.files import OnExists
-from stager.model.workflow import IoHint, OnFailure, Origin
+from stager.model.workflow import IoHint, OnFailure, Origin, Parameter
 from stager.readers.lines import Place
+from stager.readers.native_rows import Wildcards
 from stager.readers.native_template import Hole, Template
 
 FORMAT_VERSION = 1
 
-TOP_KEYS = ("stager", "name", "engine", "origins", "files", "jobs", "defaults", "finals", "io_hints", "on_failure", "on_exists", "spill")
+TOP_KEYS = (
+    "stager",
+    "name",
+    "engine",
+    "include",
+    "params",
+    "types",
+    "origins",
+    "files",
+    "jobs",
+    "defaults",
+    "finals",
+    "io_hints",
+    "on_failure",
+    "on_exists",
+    "spill",
+)
 ORIGIN_KEYS = {
     "file": ("url", "bandwidth"),
     "sftp": ("url", "credentials", "known_hosts", "host_key_alias", "connections_max", "shell_checksum", "verify_source", "bandwidth"),
@@ -32,6 +49,10 @@ ORIGIN_KEYS = {
     "s3": ("url", "credentials", "endpoint", "region", "addressing", "allow_http", "bandwidth"),
     "http": ("url", "credentials", "ca_file", "allow_http", "queries", "connections_max", "bandwidth"),
 }
+# Of an included file, and those of them whose entries join the workflow's own.
+INCLUDED_KEYS = ("stager", "include", "params", "types", "io_hints")
+MERGED_KEYS = INCLUDED_KEYS[2:]
+PARAM_KEYS = ("type", "default", "choices", "description")
 FILE_KEYS = ("from", "as", "size", "sha256", "executable", "literal")
 SOURCE_KEYS = ("at", "site", "priority")
 SHARED_KEYS = (
@@ -49,15 +70,29 @@ SHARED_KEYS = (
     "reuse",
     "on_exists",
 )
-JOB_KEYS = ("foreach", "run", "inputs", "outputs", "after", "type", "stdin", "stdout", "stderr", *SHARED_KEYS)
+JOB_KEYS = ("when", "foreach", "run", "inputs", "outputs", "after", "type", "stdin", "stdout", "stderr", *SHARED_KEYS)
 # Of a workflow whose jobs an engine runs: what there is to say of a job that we do not start.
 ENGINES_SHARED_KEYS = ("cores", "memory", "on_exists")
-ENGINES_JOB_KEYS = ("foreach", "inputs", "outputs", "after", "type", *ENGINES_SHARED_KEYS)
+ENGINES_JOB_KEYS = ("when", "foreach", "inputs", "outputs", "after", "type", *ENGINES_SHARED_KEYS)
+# A job of a type has what the type says, but for its own place in the workflow.
+TYPE_KEYS = tuple(key for key in JOB_KEYS if key not in ("type", "when"))
 INPUT_KEYS = ("from", "as", "executable", "literal")
 OUTPUT_KEYS = ("file", "dir", "to", "optional", "size", "on_exists", "executable", "literal")
 OUTPUT_VALUE_KEYS = ("to", "optional", "size", "on_exists", "executable", "literal")
 FINAL_KEYS = ("to", "on_exists")
 HINT_KEYS = ("compute", "output", "read_fraction")
+
+
+@dataclass(frozen=True, slots=True)
+class ParamSpec:
+    """A parameter as it is declared. `default` None: it must be given."""
+
+    name: str
+    place: Place
+    key: str
+    type: str = "string"
+    default: str | None = None
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +171,9 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One source of foreach values. Exactly one of: rows written out, or a reference to files. `group` joins what is zipped."""
+    """One source of foreach values. Exactly one of: rows written out, or a reference to files. `group` joins what is zipped. `wildcards`:
+    the values are what stands in the names of these files.
+    """
 
     keys: tuple[str, ...]
     place: Place
@@ -144,6 +181,7 @@ class Axis:
     group: int
     rows: tuple[tuple[str, ...], ...] = ()
     reference: Reference | None = None
+    wildcards: Wildcards | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +207,10 @@ class JobSettings:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
+    """`shell_holes`: foreach values that the text of `run` takes from the environment; `shell_params`: the variables of the parameters
+    that it does. `when`: the condition that keeps the job out of the workflow; empty: none does.
+    """
+
     name: str
     place: Place
     key: str
@@ -178,11 +220,23 @@ class JobSpec:
     argv: tuple[Template, ...]
     shell: str
     shell_holes: tuple[Hole, ...]
+    shell_params: tuple[tuple[str, str], ...]
     inputs: tuple[InputSpec, ...]
     outputs: tuple[OutputSpec, ...]
     after: tuple[tuple[Template, Place, str], ...]
     streams: tuple[Template | None, Template | None, Template | None]
     settings: JobSettings
+    when: str = ""
+
+    @property
+    def holes(self) -> set[Hole]:
+        """Of all its texts: the places that its foreach values are put in."""
+        places = [item.reference.path for item in self.inputs] + [item.put_at for item in self.inputs if item.put_at is not None]
+        places += [output.path for output in self.outputs]
+        places += [output.destination.path for output in self.outputs if output.destination is not None]
+        places += [template for _, template in self.settings.env] + [template for template, _, _ in self.after]
+        places += [*self.argv, *(stream for stream in self.streams if stream is not None)]
+        return {hole for template in places for hole in template.holes} | set(self.shell_holes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +255,11 @@ class WorkflowSpec:
     origins: dict[str, Origin] = field(default_factory=dict)
     files: dict[str, FileSpec] = field(default_factory=dict)
     jobs: dict[str, JobSpec] = field(default_factory=dict)
+    left_out: dict[str, JobSpec] = field(default_factory=dict)
     finals: list[FinalSpec] = field(default_factory=list)
     hints: dict[str, tuple[IoHint, Place, str]] = field(default_factory=dict)
     on_failure: OnFailure = OnFailure.CONTINUE
     on_exists: OnExists = OnExists.FAIL
     spill_origin: str | None = None
+    params: tuple[Parameter, ...] = ()
+    unused_params: tuple[str, ...] = ()

@@ -48,7 +48,7 @@ def read_shell(fields: Fields, base: tuple[str, ...]) -> tuple[str, ...]:
         return base
     if node.kind != "sequence":
         return fields.parsed("shell", shell_named, base)
-    argv = tuple(text for text, _, _ in fields.form.texts(node, key))
+    argv = tuple(fields.form.bound(text, each, at, strict=False) or "" for text, each, at in fields.form.texts(node, key))
     if not argv or not argv[0] or any("\0" in text for text in argv):
         fields.form.findings.note(node.place, key, "a shell is a program and its options, as in [/bin/sh, -c]; the text comes behind them")
         return base
@@ -63,7 +63,7 @@ def foreign_text(text: str, keys: Collection[str], program: str) -> tuple[str, t
     """A text that no shell reads, as it is: values reach it by its environment only. Raises ValueError where it looks for one."""
     for match in HOLE.finditer(text):
         if match["key"] in keys:
-            hole = Hole(match["key"], match["part"] or "")
+            hole = Hole(match["key"], match["part"] or "", match["format"] or "")
             where = f"{match[0]} cannot be quoted for {program}, which is no shell that is known here"
             raise ValueError(f"{where}; take the variable {hole.variable} from the environment")
     return text, tuple(dict.fromkeys(holes_named(text, keys)))

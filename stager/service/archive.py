@@ -67,6 +67,7 @@ class Archive:
             problems=[summary.fault] if summary.fault is not None else [],
             nodes=[],
             hit_rate=summary.hit_rate,
+            params=summary.params,
         )
 
     def wait(self, run: str, lfn: str | None) -> wire.WaitResponse:

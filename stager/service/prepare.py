@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from stager.best_plan import best_plan
@@ -24,6 +24,7 @@ from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Plan
 from stager.planning.policy import Policy
 from stager.ports import OriginAccess
+from stager.readers.lines import Node
 from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat
 from stager.service.destinations import Answers, at_destinations, require_free
@@ -139,14 +140,18 @@ def plan_as_asked(workflow: Workflow, settings: Settings, profiles: Profiles, op
     return plan_of(workflow, settings, profiles, options.spill, ignore_profiles=options.ignore_profiles, policy=policy)
 
 
-def reader_options(found: WorkflowFormat, output_origin: str | None, here: Path) -> dict[str, Origin]:
-    """The options of the reader besides the file. Relative paths in it are below `here`."""
+def reader_options(found: WorkflowFormat, output_origin: str | None, here: Path, given: Mapping[str, Node]) -> dict[str, Any]:
+    """The options of the reader besides the file. Relative paths in it are below `here`. `given`: values of its parameters."""
+    if given and found is not WorkflowFormat.NATIVE:
+        text = f"parameters (--param and --params, or params over HTTP) are for native workflows, and this is a {found.value} one"
+        raise InvalidInput(text, code="bad_parameter", subject=next(iter(given)))
+    options: dict[str, Any] = {"given": given} if given else {}
     if output_origin is None:
-        return {}
+        return options
     if found is not WorkflowFormat.PEGASUS:
         text = "an output origin (--output-origin, or output_origin over HTTP) is for Pegasus workflows"
         raise InvalidInput(f"{text}; a native workflow names its destinations itself", subject="options.output_origin")
-    return {"output_origin": writable(origin_from_url(output_origin, "output", here))}
+    return options | {"output_origin": writable(origin_from_url(output_origin, "output", here))}
 
 
 def require_runnable(found: WorkflowFormat, name: str) -> None:

@@ -22,10 +22,12 @@ from stager import rest, wire
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.model.errors import Denied, InvalidInput, StagerError
 from stager.model.prices import prices_for
-from stager.model.workflow import Workflow
+from stager.model.workflow import Workflow, values_of
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan_json import to_json
 from stager.readers.lines import WorkflowInvalid
+from stager.readers.native_beside import Beside
+from stager.readers.native_params import sent_values
 from stager.readers.prices import packaged_prices
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
 from stager.readers.topology import read_topology
@@ -109,6 +111,7 @@ class Submissions(Rights):
             files=len(workflow.files),
             external=sum(each.is_external for each in workflow.files.values()),
             finals=sum(each.is_final for each in workflow.files.values()),
+            params=values_of(workflow),
             notes=list(workflow.notes),
         )
 
@@ -124,7 +127,7 @@ class Submissions(Rights):
                     require_free(read.workflow, read.access, self.records, tenant)
             except StagerError as problem:
                 fault = wire.ErrorBody.of(problem.fault())
-        return planned(to_json(plan), list(read.workflow.notes), fault)
+        return planned(to_json(plan), read.workflow, fault)
 
     def estimate(self, body: bytes, tenant: str) -> dict[str, Any]:
         asked = understood(body, rest.EstimateQuestion)
@@ -202,7 +205,10 @@ class Submissions(Rights):
             found = sniff(path)
             if upload.format is not None and upload.format != found.value:
                 raise InvalidInput(f"format is {upload.format!r}, and by its content this is {found.value!r}", subject="format")
-            workflow = read_workflow(path, access=access, options=reader_options(found, upload.options.output_origin, Path("/")))
+            options = reader_options(found, upload.options.output_origin, Path("/"), sent_values(upload.params))
+            if found is WorkflowFormat.NATIVE:
+                options["beside"] = Beside(place)
+            workflow = read_workflow(path, access=access, options=options)
             if upload.options.spill is not None:
                 require_spill(workflow, upload.options.spill)
             allowed = translated(spilling(workflow, upload.options.spill), access_policy)
@@ -215,9 +221,10 @@ def chosen(options: rest.Options) -> SubmitOptions:
     return SubmitOptions(options.spill, options.ignore_profiles, options.no_direct, options.copies, reuse=False)
 
 
-def planned(plan: str, notes: list[str], fault: wire.ErrorBody | None) -> bytes:
+def planned(plan: str, workflow: Workflow, fault: wire.ErrorBody | None) -> bytes:
     """A `Planned` whose plan is JSON already: of 100,000 jobs it is large, and to read it only to write it takes long."""
-    more = rest.Planned(plan={}, notes=notes, fault=fault).model_dump_json(by_alias=True, exclude={"plan"})
+    told = rest.Planned(plan={}, params=values_of(workflow), notes=list(workflow.notes), fault=fault)
+    more = told.model_dump_json(by_alias=True, exclude={"plan"})
     return f'{{"plan":{plan},{more[1:]}'.encode()
 
 
@@ -231,7 +238,11 @@ def laid(files: dict[str, str], state_dir: Path) -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(prefix=f"{PLACE}{os.getpid()}-", dir=state_dir))
     try:
         for name, text in files.items():
-            (place / name).write_bytes(text.encode("utf-8", "surrogatepass"))
+            try:
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                (place / name).write_bytes(text.encode("utf-8", "surrogatepass"))
+            except OSError:
+                raise InvalidInput(f"{name!r} is a file and a directory; name the files otherwise", subject="files") from None
         with telling_nothing_of(place):
             yield place
     finally:

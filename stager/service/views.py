@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from stager import wire
 from stager.adapters.run_records import WORST_FIRST, RunGroup, RunRecord
 from stager.model.errors import Fault
-from stager.model.workflow import Workflow
+from stager.model.workflow import Workflow, values_of
 from stager.planning.plan import Basis
 from stager.scheduler.ledger import LedgerRow, Standing, ledger_of
 from stager.scheduler.state import FileEntry, RunEntry, State
@@ -173,6 +173,7 @@ def run_status(
         waiting=waiting,
         hit_rate=hit_rate_of(run),
         upload_bytes_guessed=sums.guessed_bytes,
+        params=values_of(run.workflow),
     )
 
 
@@ -329,6 +330,7 @@ def run_summary(state: State, run: RunEntry, counters: Counters) -> wire.RunSumm
         predicted_wall_s=run.plan.makespan_s,
         direct_read_bytes=run.direct_bytes,
         adopted_bytes=run.adopted_bytes,
+        params=values_of(run.workflow),
     )
 
 

@@ -12,7 +12,7 @@ class RunSummary(Body):
     `hit_rate` (in `RunStatus`: so far): share of the bytes handed to jobs that were not fetched for this run or read directly.
     `direct_read_bytes`: as the plan predicted it of the jobs that are done; what passes a mount nobody counts. `finals`: how many, by how
     they were verified.
-    `adopted_bytes`: of finals that were at their destination already, which nobody uploaded.
+    `adopted_bytes`: of finals that were at their destination already, which nobody uploaded. `params`: as in `RunStatus`.
     """
 
     run: str
@@ -41,6 +41,7 @@ class RunSummary(Body):
     direct_read_bytes: int = 0
     adopted_bytes: int = 0
     finals_superseded: list[str] = []
+    params: dict[str, str] = {}
 
 
 class ProgressEvent(Body):

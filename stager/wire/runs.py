@@ -98,7 +98,9 @@ class WaitingView(Body):
 
 
 class RunStatus(Body):
-    """`upload_bytes_guessed`: of those planned, what nobody declared, measured or made yet."""
+    """`upload_bytes_guessed`: of those planned, what nobody declared, measured or made yet. `params`: the values of the parameters that
+    its workflow file was read with.
+    """
 
     info: RunInfo
     jobs: dict[str, int]
@@ -119,6 +121,7 @@ class RunStatus(Body):
     waiting: list[WaitingView] = []
     hit_rate: float | None = None
     upload_bytes_guessed: int = 0
+    params: dict[str, str] = {}
 
 
 class LedgerEntry(Body):

@@ -75,6 +75,34 @@ def test_a_mended_workflow_file_is_read_again_and_outlives_the_scheduler(stager:
     stager.run("report", "count-1")
 
 
+def test_a_resume_reads_the_file_with_the_values_that_were_given(stager: Stager, short_dir: Path) -> None:
+    text = """stager: 1
+name: fit
+params: {night: , seed: {type: integer, default: 7}}
+defaults: {retries: 0}
+jobs:
+  a: {run: "echo {seed} {night} > a.txt", outputs: {a.txt: "here:{night}/"}}
+  b: {type: join, inputs: [a.txt], outputs: {b.txt: "here:{night}/"}}
+include: lib/types.yml
+"""
+    (short_dir / "lib").mkdir()
+    (short_dir / "w.yml").write_text(text)
+    (short_dir / "lib" / "types.yml").write_text("stager: 1\ntypes: {join: {run: 'false'}}\n")
+    (short_dir / "p.json").write_text('{"night": "m 31", "seed": 1}')
+    told = stager.run("submit", "w.yml", "--quiet", cwd=short_dir, code=2).stderr
+    assert "the parameter 'night' has no default and no value was given" in told and "seed (integer, default '7')" in told
+    stager.run("submit", "w.yml", "--quiet", "--params", "p.json", "--param", "seed=2", cwd=short_dir, code=1)
+    (short_dir / "lib" / "types.yml").write_text("stager: 1\ntypes: {join: {rnu: x}}\n")
+    told = stager.run("resume", "--quiet", cwd=short_dir, code=2).stderr
+    assert "lib/types.yml:2:16: types.join.rnu: unknown key" in told and "was changed after the submit" in told
+    (short_dir / "lib" / "types.yml").write_text("stager: 1\ntypes: {join: {run: 'cat a.txt a.txt > b.txt'}}\n")
+    done = stager.run("resume", "--quiet", cwd=short_dir).stdout
+    assert (short_dir / "m 31" / "b.txt").read_text() == "2 m 31\n" * 2 and "params   night='m 31' seed=2" in done
+    values = {"night": "m 31", "seed": "2"}
+    assert json.loads(stager.run("status", "--json").stdout)["params"] == values
+    assert json.loads(stager.run("report", "--json").stdout)["params"] == values
+
+
 def test_what_would_change_what_is_done_is_refused_by_name(stager: Stager, failed: Path) -> None:
     (failed / "count.sh").write_text(WHOLE)
     (failed / "w.yml").write_text(WORKFLOW.replace("sh count.sh", "sh ./count.sh"))

@@ -99,6 +99,63 @@ def test_a_service_plans_and_checks_what_it_would_be_sent(service: Service, uppe
     assert alice.get("/runs").json()["runs"] == before
 
 
+FILLED = """stager: 1
+name: filled
+params: {word: , times: {type: integer, default: 1}, place: in}
+origins: {data: "file:{place}"}
+include: lib/types.yml
+jobs:
+  say:
+    type: echo
+    inputs: ["data:in.txt"]
+    outputs: {out.txt: "here:out/{times}.txt"}
+  each: {foreach: sheet.tsv, run: "echo {id} > {id}.txt", outputs: {"{id}.txt": "here:out/"}}
+"""
+SHEET = "ID\nfirst\nsecond one\n"
+
+
+TYPES = """stager: 1
+types: {echo: {run: "for at in $(seq {times}); do cat in.txt; echo {word}; done > out.txt"}}
+"""
+
+
+def test_a_service_reads_with_the_values_that_are_given(service: Service, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "in.txt").write_text("good day\n")
+    file = tmp_path / "workflow.yml"
+    file.write_text(FILLED)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "types.yml").write_text(TYPES)
+    (tmp_path / "sheet.tsv").write_text(SHEET)
+    at = ("--server", service.url, "--token-file", service.place / "alice.token")
+    given = ("--param", "word=a 'b' $(id)", "--param", "place=data")
+    assert "the parameter 'word' has no default" in service.stager.run("check", file, *at, code=3).stdout
+    assert "parameters          word='a '\"'\"'b'\"'\"' $(id)' times=1 place=data" in service.stager.run("plan", file, *given, *at).stdout
+    told = submit(service, file, words=(*given, "--param", "tims=2"), code=2).stderr
+    assert "there is no parameter 'tims'; did you mean 'times'?" in told
+    done = submit(service, file, words=(*given, "--param", "times=2", "--detach", "--json"))
+    run = json.loads(done.stdout)["run"]
+    service.stager.run("wait", run, *at)
+    service.stager.run("bring-home", run, file, *at)
+    assert (tmp_path / "out" / "second one.txt").read_text() == "second one\n"
+    assert (tmp_path / "out" / "2.txt").read_text() == "good day\na 'b' $(id)\n" * 2
+    alice = service.client((service.place / "alice.token").read_text())
+    values = {"word": "a 'b' $(id)", "times": "2", "place": "data"}
+    assert alice.get(f"/runs/{run}").json()["params"] == alice.get(f"/runs/{run}/summary").json()["params"] == values
+    asked = {"workflow": FILLED.replace("data:in.txt", "here:in.txt"), "directories": {"here": [{**sent(alice, b"x"), "path": "in.txt"}]}}
+    problem(alice.post("/validate", json=asked | {"params": {"word": "x"}}), 422, "workflow_invalid")
+    asked["files"] = {"lib/types.yml": TYPES, "sheet.tsv": SHEET}
+    assert alice.post("/validate", json=asked | {"params": {"word": True, "times": 3}}).json()["params"]["word"] == "true"
+    wrong = problem(alice.post("/validate", json=asked | {"params": {"word": "x", "times": 1.5}}), 422, "workflow_invalid")
+    assert wrong["findings"][0]["file"] == "params" and wrong["findings"][0]["key"] == "times"
+    problem(alice.post("/validate", json=asked | {"params": {"word": ["x"]}}), 422, "bad_parameter")
+    problem(alice.post("/validate", json=asked | {"files": {"../types.yml": TYPES}}), 422, "bad_parameter")
+    for name in ("/etc/hostname", "../../journal.sqlite", "lib/../../../journal.sqlite"):
+        asked["workflow"] = f"stager: 1\ninclude: {name}\njobs: {{a: {{run: x}}}}\n"
+        wrong = problem(alice.post("/validate", json=asked), 422, "workflow_invalid")
+        assert "leads out of the workflow's directory" in wrong["detail"] and str(service.place) not in json.dumps(wrong)
+
+
 def test_only_what_is_taken_goes_along_with_its_mode(service: Service, upper: Path) -> None:
     assert "sends 2 of 2 files" in submit(service, upper).stderr
     assert (upper.parent / "out" / "out.txt").read_text() == "HELLO\n"

@@ -73,6 +73,8 @@ SECTIONS = [
     (("$defs", "source"), native_spec.SOURCE_KEYS),
     (("$defs", "defaults"), native_spec.SHARED_KEYS),
     (("$defs", "job"), native_spec.JOB_KEYS),
+    (("$defs", "type"), native_spec.TYPE_KEYS),
+    (("$defs", "param"), native_spec.PARAM_KEYS),
     (("$defs", "input"), native_spec.INPUT_KEYS),
     (("$defs", "output"), native_spec.OUTPUT_KEYS),
     (("$defs", "output_value"), native_spec.OUTPUT_VALUE_KEYS),
@@ -90,7 +92,9 @@ def test_schema_and_reader_know_the_same_keys(path, keys):
     assert section["additionalProperties"] is False
 
 
-@pytest.mark.parametrize("key", sorted({*native_spec.TOP_KEYS, *native_spec.JOB_KEYS, *native_spec.FILE_KEYS, *native_spec.HINT_KEYS}))
+@pytest.mark.parametrize(
+    "key", sorted({*native_spec.TOP_KEYS, *native_spec.JOB_KEYS, *native_spec.FILE_KEYS, *native_spec.HINT_KEYS, *native_spec.PARAM_KEYS})
+)
 def test_the_page_names_every_key(key):
     assert re.search(rf"`[^`]*\b{key}\b[^`]*`", PAGE)
 

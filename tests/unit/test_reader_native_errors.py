@@ -154,7 +154,10 @@ ONE_FINDING = [
     (job("run: x, foreach: {zip: {i: 1..2, j: 1..3}}"), "zipped keys need equally many values: i has 2, j has 3"),
     (job("run: x, foreach: {i: 1..400, j: 1..300}"), "foreach makes 120,000 jobs, more than the 100,000 allowed"),
     (job("run: x, foreach: {i: 1..3}, env: {i: x}"), "the foreach key 'i' is a variable of the job already"),
-    (job("run: x, foreach: {tile: 1..3}, outputs: ['{tiel}']"), "{tiel} is no foreach key (known: tile); did you mean 'tile'?"),
+    (
+        job("run: x, foreach: {tile: 1..3}, outputs: ['{tiel}']"),
+        "{tiel} is no foreach key or parameter (known: tile); did you mean",
+    ),
     (job("run: x, foreach: {i: 1..2}, outputs: [same]"), "'same' has two producers: 'a[1]' and 'a[2]'"),
     # YAML
     ("stager: 1\njobs: {a: {run: x}}\n---\nstager: 1\n", "3:1: a second document starts here"),
