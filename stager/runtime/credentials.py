@@ -21,7 +21,8 @@ Resolver = Callable[[str, Origin], dict[str, Any]]
 
 
 class CredentialBook:
-    """Ids of origins at the node are made from their whole configuration under a key of this process.
+    """Ids of origins at the node are made from their whole configuration under a key of this process, or of its state directory where
+    nodes outlive it.
 
     So equal ones are shared by runs, and new credentials get a new id.
     """

@@ -23,6 +23,7 @@ from stager.tasks import Tasks
 
 log = logging.getLogger(__name__)
 TO_NODES = frozenset(get_args(ToNode))
+TRANSFER_ENDS = (ev.TransferDone, ev.TransferFailed, ev.TransferCancelled)
 
 
 class Attempts(Protocol):
@@ -97,8 +98,13 @@ class LiveWorld:
         for event in events:
             if type(event) is ev.NodeReported and event.node in self.links:
                 self.links[event.node].go_up()
+            elif isinstance(event, TRANSFER_ENDS) and event.node in self.links:
+                self.links[event.node].allowances.over(event.transfer)
             elif type(event) is ev.NodeGone and event.node in self.links:
                 self.links[event.node].given_up()
+            elif type(event) is ev.RunResumed:
+                for link in self.links.values():
+                    link.resumed(event.run)
         self.outstanding.gave(commands)
         unknown: dict[str, str] = {}
         for command in commands:

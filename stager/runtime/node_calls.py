@@ -10,13 +10,14 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from stager.adapters.ionode import IoNode, is_lost
 from stager.model.errors import InvalidInput, StagerError
 from stager.planning.transport import STRIPE_BYTES
 from stager.ports import Put
+from stager.runtime.allowances import NodeAllowances, NotAskedError
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.outstanding import Outstanding
 from stager.runtime.peering import PeerTeller
@@ -58,10 +59,11 @@ class NodeCalls:
         lost: Lost,
         clock: Clock,
         peers: PeerTeller,
+        allowances: NodeAllowances,
         apart: bool = False,
     ) -> None:
         self.node, self.client, self.put, self.clock, self.apart = node, client, put, clock, apart
-        self.outstanding, self.book, self.lost, self.peers = outstanding, book, lost, peers
+        self.outstanding, self.book, self.lost, self.peers, self.allowances = outstanding, book, lost, peers, allowances
         self.origins: dict[str, asyncio.Task[None]] = {}
         # The last call of each transfer, replica and place; all of them are in `tasks`.
         self.newest: dict[str, asyncio.Task[None]] = {}
@@ -69,9 +71,13 @@ class NodeCalls:
         self.readied: dict[str, tuple[float, int]] = {}
         self.slots = asyncio.Semaphore(CALLS_MAX)
         self.transfer_calls = TransferCalls(client)
+        # Transfers that the node goes on with, and whose limits cannot be told before their credentials are there.
+        self.untold: set[str] = set()
 
     def carry_out(self, command: ToNode) -> None:
         key_of, call = CALLS[type(command)]
+        if isinstance(command, cmd.CancelTransfer):
+            self.allowances.withdraw(command.transfer)
         key = key_of(command)
         task = self.newest[key] = self.tasks.start(f"a call to node {self.node}", self._in_turn(self.newest.get(key), call, command))
         task.add_done_callback(lambda done: self._ended(key, done))
@@ -92,6 +98,7 @@ class NodeCalls:
 
     async def close(self) -> None:
         self.transfer_calls.close()
+        await self.allowances.close()
         await self.peers.close()
         await self.tasks.close()
 
@@ -103,6 +110,9 @@ class NodeCalls:
 
     async def origin_id(self, run: str, name: str) -> str:
         """The origin's id at the node, told to this incarnation before it is used. Raises InvalidInput for one that it cannot reach."""
+        return (await self._origin(run, name))[0]
+
+    async def _origin(self, run: str, name: str) -> tuple[str, dict[str, Any]]:
         workflow = self.outstanding.workflows[run]
         if self.apart and workflow.origins[name].beside_workflow:
             text = f"the I/O node {self.node} is on another host, and {workflow.origins[name].url} is a directory beside the workflow"
@@ -113,7 +123,28 @@ class NodeCalls:
         if telling is None or (telling.done() and (telling.cancelled() or telling.exception() is not None)):
             telling = self.origins[origin_id] = asyncio.create_task(self.client.put_origin(origin_id, config))
         await asyncio.shield(telling)
+        return origin_id, config
+
+    async def allowed_origin(self, run: str, name: str, what: str) -> str:
+        """As `origin_id`, when this may be asked of the node there. Raises NotAskedError where it is not to be asked any more."""
+        origin_id, config = await self._origin(run, name)
+        await self.allowances.require(origin_id, config, what)
         return origin_id
+
+    async def take_up(self, transfers: Sequence[cmd.Fetch | cmd.AssembleStripes | cmd.Upload]) -> None:
+        """The node goes on with these, which an earlier contact asked for. Those whose credentials are not here have what the node was told
+        last, until they are brought.
+        """
+        for command in transfers:
+            try:
+                origin_id, config = await self._origin(command.run, command.origin)
+            except StagerError as problem:
+                log.info("node %s: transfer %s has no new allowance for now: %s", self.node, command.transfer, problem.message)
+                self.untold.add(command.transfer)
+                continue
+            self.untold.discard(command.transfer)
+            if command.transfer in self.outstanding.transfers:
+                self.allowances.take_up(origin_id, config, command.transfer)
 
     async def get_ready(self, run: str, job: str) -> None:
         """Has the node log in where the finals of this job, which begins, will go."""
@@ -125,7 +156,9 @@ class NodeCalls:
         places = Counter(destination.location.origin for destination in destinations if destination is not None)
         for origin, files in places.items():
             try:
-                await self._ready_origin(await self.origin_id(run, origin), files)
+                origin_id, config = await self._origin(run, origin)
+                if self.allowances.is_there(origin_id, config):
+                    await self._ready_origin(origin_id, files)
             except StagerError as problem:
                 log.debug("node %s: not ready for the finals of %s: %s", self.node, job, problem.message)
 
@@ -149,7 +182,7 @@ class NodeCalls:
                     body = copy_body(wanted, command.priority)
                     answer = await self.client.put_transfer(command.transfer, body, command_id=command.id)
             else:
-                origin_id = await self.origin_id(wanted.run, wanted.origin)
+                origin_id = await self.allowed_origin(wanted.run, wanted.origin, command.transfer)
                 if isinstance(wanted, cmd.AssembleStripes):
                     await self.peers.require_all(part.node for part in wanted.parts)
                 body = transfer_body(wanted, origin_id, command.priority)
@@ -158,6 +191,8 @@ class NodeCalls:
                 elif isinstance(wanted, cmd.Upload) and wanted.made_at is not None:
                     body["made_s_ago"] = made_s_ago(wanted.made_at, self.clock())
                 answer = await self.transfer_calls.ask(command.transfer, body, command.id)
+        except NotAskedError:
+            return
         except StagerError as problem:
             if not self._is_lost(problem):
                 self.put(ev.TransferFailed(at=0.0, cause=command.id, node=self.node, transfer=command.transfer, fault=problem.fault()))
@@ -196,13 +231,17 @@ class NodeCalls:
     async def erase_spill(self, command: cmd.EraseSpill) -> None:
         """A spill that cannot be erased now is tried again at the next contact, and named in the log."""
         try:
-            origin_id = await self.origin_id(command.run, command.origin)
+            origin_id = await self.allowed_origin(command.run, command.origin, command.id)
             async with self.slots:
                 await self.client.erase(origin_id, command.path, command.token or None, command_id=command.id)
+        except NotAskedError:
+            return
         except StagerError as problem:
             if not self._is_lost(problem):
                 log.warning("the spilled file %s at the origin %s is not erased: %s", command.path, command.origin, problem.message)
             return
+        finally:
+            self.allowances.over(command.id)
         self.put(ev.SpillErased(at=0.0, cause=command.id, origin=command.origin, path=command.path))
 
 

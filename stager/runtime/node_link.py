@@ -16,6 +16,7 @@ from typing import Protocol
 from stager.adapters.ionode import IoNode, PeerAddress
 from stager.model.errors import Fault, Refused, StagerError, Transient
 from stager.ports import Put
+from stager.runtime.allowances import Allowances
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.node_calls import Clock, NodeCalls, ToNode
 from stager.runtime.outstanding import Outstanding
@@ -72,13 +73,14 @@ class NodeLink:
         clock: Clock,
         peering: Peering,
         stores: StoreOwners,
+        allowances: Allowances,
     ) -> None:
         self.source, self.put, self.outstanding, self.fatal, self.refused = source, put, outstanding, fatal, refused
         self.node, self.client = source.node_id, source.client
         self.peering, self.stores = peering, stores
-        self.calls = NodeCalls(
-            self.node, self.client, put, outstanding, book, self.call_lost, clock, peering.teller(self.node, self.client), source.apart
-        )
+        self.allowances = allowances.of(self.node, self.client)
+        teller = peering.teller(self.node, self.client)
+        self.calls = NodeCalls(self.node, self.client, put, outstanding, book, self.call_lost, clock, teller, self.allowances, source.apart)
         self.up = self.excluded = False
         self.about: NodeAbout | None = None
         self.problem: Fault | None = None
@@ -138,6 +140,7 @@ class NodeLink:
         self.tried.set()
         if self.up:
             self.up = False
+            self.allowances.lost()
             self.put(ev.NodeLost(at=0.0, node=self.node))
 
     def _exclude(self, problem: StagerError) -> None:
@@ -190,6 +193,7 @@ class NodeLink:
     async def _report(self, about: NodeAbout) -> None:
         """The node's whole state as one event, after all events that lie before it."""
         self.up = False
+        self.allowances.lost()
         await self.calls.quiet()
         state = await self.client.state()
         if self.seen_seq >= state.next_seq:
@@ -247,6 +251,9 @@ class NodeLink:
             return
         self.up = True
         self.tried.set()
+        self.allowances.met(self.client.incarnation)
+        self.calls.untold.clear()
+        self._take_up(list(self.outstanding.transfers.values()))
         unanswered: list[cmd.CancelTransfer | cmd.EraseSpill] = [*self.outstanding.cancels.values(), *self.outstanding.erases.values()]
         for command in unanswered:
             if command.node == self.node:
@@ -258,6 +265,17 @@ class NodeLink:
         if self.up and self.stream is not None:
             self.forgotten = self.client.incarnation
             self.stream.cancel()
+
+    def resumed(self, run: str) -> None:
+        """Its credentials are there now. What the node goes on with for it could not be taken up without them."""
+        if self.up:
+            transfers = [command for transfer in self.calls.untold if (command := self.outstanding.transfers.get(transfer)) is not None]
+            self._take_up([command for command in transfers if command.run == run])
+
+    def _take_up(self, transfers: Sequence[cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica | cmd.Upload]) -> None:
+        goes_on = [command for command in transfers if command.node == self.node and not isinstance(command, cmd.CopyReplica)]
+        if goes_on:
+            self.tasks.start(f"the transfers that node {self.node} goes on with", self.calls.take_up(goes_on))
 
     def job_begins(self, run: str, job: str) -> None:
         if self.up:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,11 +16,13 @@ from typing import TYPE_CHECKING
 from stager.adapters.binary import find_ionode
 from stager.adapters.executor_engine import EngineExecutor, Executors
 from stager.adapters.executor_local import LocalExecutor
+from stager.adapters.kept_key import kept_key
 from stager.adapters.node_place import EMBEDDED_NODE
 from stager.adapters.node_process import Listen, NodeProcess, NodeSettings, Scrub, Storage
 from stager.adapters.own_address import own_address
 from stager.adapters.storage_keys import KeyIssuer
 from stager.model.errors import InvalidInput, StagerError
+from stager.runtime.allowances import Allowances
 from stager.runtime.attempt_nodes import AttemptNodes
 from stager.runtime.live_world import LiveWorld
 from stager.runtime.node_link import NodeLink, NodeSource
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 NODE_ID = EMBEDDED_NODE
+# What ids of origins at nodes are made with: a scheduler that comes later finds those of the one before.
+ORIGIN_KEY = "origin-key"
 # Any free port, for nodes on this machine alone: what goes over it is not encrypted.
 PEERS_LISTEN = Listen("127.0.0.1:0")
 
@@ -92,8 +97,11 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     past, inbox, clock, pulse = machine.past, machine.inbox, machine.clock, machine.pulse
     outstanding = past.outstanding
     has_peers = bool(beside) or settings.cluster_listen is not None
+    if has_peers:
+        machine.book.key = kept_key(state_dir.root / ORIGIN_KEY)
     process, objects = embedded(settings, state_dir, past.epoch, listen_for(settings, state_dir) if has_peers else None)
     links: dict[str, NodeLink] = {}
+    allowances = Allowances(time.monotonic, predecessor=past.epoch > 1)
     peering, stores = Peering(), StoreOwners({node.id: node.store_id for node in machine.runs.state.nodes.values()})
     if state_dir.nodes.is_dir():
         from stager.adapters.registry_file import FileRegistry
@@ -119,7 +127,8 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
             raise InvalidInput(f"two I/O nodes are named {source.node_id!r}; name each differently", subject=source.node_id)
         # Where the embedded node refuses, nothing goes on: another scheduler rules it. Another node is done without.
         refused = world.fatal if source is process else partial(left_out, source.node_id)
-        links[source.node_id] = NodeLink(source, inbox.put, outstanding, machine.book, world.fatal, refused, clock, peering, stores)
+        book = machine.book
+        links[source.node_id] = NodeLink(source, inbox.put, outstanding, book, world.fatal, refused, clock, peering, stores, allowances)
         return links[source.node_id]
 
     for source in (process, *beside):

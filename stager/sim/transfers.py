@@ -21,6 +21,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.sim.assembly import Assemblies, Hop, part_content, way_between
 from stager.sim.clock import Clock
+from stager.sim.divided import DividedLinks
 from stager.sim.faults import ORIGIN_FAULTS, Faults
 from stager.sim.links import Flow, Links
 from stager.sim.node import Full, SimNode
@@ -155,6 +156,7 @@ class TransferTable:
         self.uploaded_bytes = 0
         self.copied_bytes = 0
         self.readback_bytes = 0
+        self.divided = DividedLinks(links, clock)
         self.assemblies = Assemblies(clock, links, self._made, self._fail)
         self._lanes: dict[tuple[str, str], Lane] = {}
 
@@ -299,6 +301,7 @@ class TransferTable:
             heappop(lane.waiting)
             first.state, first.urgent = "connecting", first.priority < DEMAND_BELOW
             lane.begin(first)
+            self.divided.begin(first.origin.url, first.node.id)
             now = self._clock.now
             answer_s = lane.logs_in_s(now) + latency_s + lane.after_s(now, first, first.command.size_bytes / rate, latency_s)
             self._clock.after(UNREACHABLE_AFTER_S if first.origin.fault_code else answer_s, self._connected, first)
@@ -444,6 +447,7 @@ class TransferTable:
         if had_stream and moving.origin is not None:
             lane = self._lanes[moving.node.id, moving.origin.url]
             lane.end(moving)
+            self.divided.end(moving.origin.url, moving.node.id)
             self._pump(lane)
 
 

@@ -221,6 +221,8 @@ class SimWorld:
             for way, line in (("fetch", link.node_fetch_bytes_per_s), ("upload", link.node_upload_bytes_per_s)):
                 if line is not None:
                     self.links.bytes_per_s |= {f"line:{way}:{url}:{node}": line for node in self.nodes}
+            if link.bounded and len(self.nodes) > 1:
+                self.transfers.divided.declare(url, max(link.fetch_bytes_per_s, link.upload_bytes_per_s), list(self.nodes))
             self.transfers.latency_s[url], self.transfers.upload_latency_s[url] = link.latency_s, link.before_upload_s
             self.transfers.login_s[url] = link.login_s or 0.0
             costs = {True: link.fetch_file_s or 0.0, False: link.upload_file_s or 0.0}

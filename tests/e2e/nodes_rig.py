@@ -107,7 +107,8 @@ class Composed:
             return await self.state(run) not in ("active", "draining")
 
         await self.until(over)
-        assert await self.state(run) == "succeeded"
+        status = await self.scheduler.services.runs.status.status(run)
+        assert status.info.state == "succeeded", status
 
     async def all_up(self) -> None:
         async def up() -> bool:

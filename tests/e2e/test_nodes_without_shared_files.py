@@ -14,6 +14,7 @@ import pytest
 
 from stager.adapters.node_place import NodePlace
 from stager.adapters.node_remote import NodeRemote
+from stager.runtime.allowances import Allowances
 from stager.runtime.live_world import LiveWorld
 from stager.runtime.node_link import NodeLink
 from stager.runtime.outstanding import Outstanding
@@ -144,7 +145,7 @@ def test_a_scheduler_on_a_third_host_tells_nodes_of_one_another_and_has_them_cop
 
     async def main() -> None:
         told: list[ev.Event] = []
-        outstanding, peering, nothing = Outstanding(), Peering(), cast(Any, None)
+        outstanding, peering, allowances, nothing = Outstanding(), Peering(), Allowances(lambda: 1.0), cast(Any, None)
         world = LiveWorld(nothing, nothing, outstanding, asyncio.get_running_loop(), lambda events: None)
 
         def put(event: ev.Event, on_durable: Callable[[], None] | None = None) -> None:
@@ -154,7 +155,7 @@ def test_a_scheduler_on_a_third_host_tells_nodes_of_one_another_and_has_them_cop
         places = [NodePlace(node.node_id, node.address, client.outside(f"{TOKEN}.{node.node_id}")) for node in (first, second)]
         sources = [NodeRemote(place, epoch=2) for place in places]
         links = [
-            NodeLink(source, put, outstanding, nothing, world.fatal, world.fatal, lambda: 1.0, peering, StoreOwners({}))
+            NodeLink(source, put, outstanding, nothing, world.fatal, world.fatal, lambda: 1.0, peering, StoreOwners({}), allowances)
             for source in sources
         ]
         world.open(links, nothing)

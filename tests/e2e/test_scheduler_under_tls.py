@@ -19,6 +19,7 @@ from stager.adapters.node_remote import NodeRemote
 from stager.client import connect
 from stager.model.errors import Denied
 from stager.model.workflow import Origin, OriginKind, Workflow
+from stager.runtime.allowances import Allowances
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.live_world import LiveWorld
 from stager.runtime.node_link import NodeLink
@@ -75,10 +76,11 @@ class Watched:
         book = CredentialBook(lambda run, origin: {}, lambda run, origin: False)
         book.bring("r", origins, {})
         self.world = LiveWorld(nothing, nothing, outstanding, asyncio.get_running_loop(), lambda events: None)
-        fatal = self.world.fatal
+        fatal, allowances = self.world.fatal, Allowances(lambda: 1.0)
         sources = [NodeRemote(each, 2, tls) for each in places]
         self.links = [
-            NodeLink(source, self.put, outstanding, book, fatal, fatal, lambda: 1.0, peering, StoreOwners({})) for source in sources
+            NodeLink(source, self.put, outstanding, book, fatal, fatal, lambda: 1.0, peering, StoreOwners({}), allowances)
+            for source in sources
         ]
 
     def put(self, event: ev.Event, on_durable: Callable[[], None] | None = None) -> None:

@@ -55,3 +55,11 @@ def test_uploads_go_over_the_line_and_what_is_read_back_comes_over_the_other() -
     assert simulated(OUT, out, {})[0] == pytest.approx(10.0 + 2.0, abs=0.1)
     assert simulated(OUT, out, {"b": "node1"})[0] == pytest.approx(5.0 + 2.0, abs=0.1)
     assert simulated(OUT, replace(WIDE, node_fetch_bytes_per_s=20.0), {})[0] == pytest.approx(2.0 + 10.0, abs=0.1)
+
+
+def test_a_declared_bandwidth_is_divided_among_the_nodes_that_have_transfers_there() -> None:
+    """As a live scheduler does it: the one file of the second node has half of it, not a third, until it is there."""
+    what = workflow({"x": 1000, "y": 1000, "z": 1000}, {"a": ("x", "", 0.0), "b": ("y", "", 0.0), "c": ("z", "", 15.0)})
+    took_s, _ = simulated(what, replace(WIDE, bounded=True), {"c": "node1"})
+    assert took_s == pytest.approx(20.0 + 15.0, abs=0.1)
+    assert simulated(what, WIDE, {"c": "node1"})[0] > 40.0

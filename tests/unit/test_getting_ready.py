@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from stager.model.errors import Transient
 from stager.model.files import Destination, File, Location
 from stager.model.workflow import Job, JobOutput, Origin, OriginKind, Workflow
+from stager.runtime.allowances import Allowances
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.node_calls import READY_AGAIN_S, NodeCalls
 from stager.runtime.outstanding import Outstanding
@@ -42,8 +43,9 @@ def calls_of(node: FakeNode, clock: list[float]) -> NodeCalls:
     outstanding = Outstanding()
     outstanding.workflows["r"] = workflow()
     book = CredentialBook(lambda run, origin: {"kind": "sftp"}, lambda run, origin: False)
-    peers: Any = None
-    return NodeCalls("node0", node, lambda event, *_: None, outstanding, book, lambda problem: None, lambda: clock[0], peers)  # type: ignore[arg-type]
+    peers, anything = cast(Any, None), cast(Any, node)
+    alone = Allowances(lambda: clock[0]).of("node0", anything)
+    return NodeCalls("node0", node, lambda event, *_: None, outstanding, book, lambda problem: None, lambda: clock[0], peers, alone)  # type: ignore[arg-type]
 
 
 def test_an_origin_is_named_once_in_a_while_and_again_for_more_files() -> None:

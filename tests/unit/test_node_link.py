@@ -10,6 +10,7 @@ import pytest
 
 from stager.adapters.ionode import PeerAddress
 from stager.model.errors import Refused, StagerError, Transient
+from stager.runtime.allowances import Allowances
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.inbox import Inbox
 from stager.runtime.live_world import LiveWorld
@@ -98,10 +99,12 @@ class Bed:
         journal: Any = None
         attempts: Any = None
         self.world = LiveWorld(journal, Inbox(lambda: 1.0), outstanding, asyncio.get_running_loop(), lambda events: None)
-        peering, stores = Peering(), StoreOwners({})
+        peering, stores, allowances = Peering(), StoreOwners({}), Allowances(lambda: 1.0)
         sources: Sequence[Any] = nodes
         self.links = [
-            NodeLink(node, self.put, outstanding, book, self.world.fatal, self.left_out(node.node_id), lambda: 1.0, peering, stores)
+            NodeLink(
+                node, self.put, outstanding, book, self.world.fatal, self.left_out(node.node_id), lambda: 1.0, peering, stores, allowances
+            )
             for node in sources
         ]
         self.world.open(self.links, attempts)

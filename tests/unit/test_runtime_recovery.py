@@ -23,6 +23,7 @@ from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, 
 from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits, Policy
 from stager.ports import Batch, Snapshot
+from stager.runtime.allowances import Allowances
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.node_calls import NodeCalls, transfer_body
 from stager.runtime.outstanding import Outstanding
@@ -264,7 +265,10 @@ def test_a_spill_is_erased_at_the_origin_of_its_run_in_an_older_journal_too(run:
     outstanding.gave([erase(run)])
     [command] = outstanding.erases.values()
     book = CredentialBook(lambda run, origin: {"kind": "file", "url": origin.url}, lambda run, origin: False)
-    calls = NodeCalls("node0", asked, lambda event, *_: told.append(event), outstanding, book, lambda problem: None, lambda: 0.0, NOBODY)  # type: ignore[arg-type]
+    alone = Allowances(lambda: 0.0).of("node0", asked)
+    calls = NodeCalls(
+        "node0", asked, lambda event, *_: told.append(event), outstanding, book, lambda problem: None, lambda: 0.0, NOBODY, alone
+    )  # type: ignore[arg-type]
     asyncio.run(calls.erase_spill(command))
     assert asked.erased == [("file:///b", ".stager-spill/b-1/p1")]
     outstanding.saw(told)
@@ -287,7 +291,8 @@ def test_what_is_assembled_is_asked_for_when_the_node_knows_its_origin_and_all_w
         peering = Peering()
         teller = peering.teller("node0", asked)  # type: ignore[arg-type]
         peering.addresses["node1"] = PeerAddress("10.0.0.2:7000", "a-token", "i1")
-        calls = NodeCalls("node0", asked, lambda event, *_: None, outstanding, book, lambda problem: None, lambda: 0.0, teller)  # type: ignore[arg-type]
+        alone = Allowances(lambda: 0.0).of("node0", asked)
+        calls = NodeCalls("node0", asked, lambda event, *_: None, outstanding, book, lambda problem: None, lambda: 0.0, teller, alone)  # type: ignore[arg-type]
         await calls.put_transfer(assemble)
 
     asyncio.run(main())

@@ -14,7 +14,7 @@ use relay::{Mischief, Relay, Way};
 use sshd::{keygen, keygen_of, Sshd};
 use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
 use stager_origins::{
-    open, Allowance, LeftOut, Listing, Origin, OriginConfig, Paced, SftpConfig, SftpOrigin, SshfsConfig, Synced, Timing, Verified, Why,
+    open, LeftOut, Listing, Origin, OriginConfig, Paced, SftpConfig, SftpOrigin, SshfsConfig, Synced, Timing, Verified, Why,
 };
 
 fn origin(config: SftpConfig) -> Arc<dyn Origin> {
@@ -288,43 +288,6 @@ async fn connections_are_few_and_opened_one_by_one() {
     });
     futures::future::join_all(uploads).await;
     assert!((2..=3).contains(&relay.connections()), "{} connections", relay.connections());
-}
-
-/// One of several nodes: with fewer connections allowed what is under way goes on, at the end of the lease all are closed, and then all waits.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_keep_to_an_allowance_that_changes() {
-    let sshd = Sshd::start("");
-    let config = SftpConfig { connections_max: Some(3), ..sshd.config() };
-    let place = DirectoryPlace::new(Arc::new(Paced::new(origin(config), None)), &sshd.base());
-    let allow = |connections_max: usize, lease: Option<Duration>| {
-        let allowance = Allowance { bandwidth_bytes_per_s_max: None, connections_max: Some(connections_max), lease };
-        place.origin.capabilities().allowance.expect("sftp has connections").allow(allowance)
-    };
-    let until = |connections_max: usize, lease: Option<Duration>, open: usize| async move {
-        while allow(connections_max, lease) != open {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let uploads = |name: &'static str| {
-        let place = &place;
-        let all = (0..24u64).map(move |i| async move { put(place, &format!("{name}/{i}"), &content(i, 1 << 20)).await });
-        futures::future::join_all(all)
-    };
-    uploads("many").await;
-    assert!(allow(3, None) > 1);
-    until(1, None, 1).await;
-    uploads("few").await;
-    until(0, None, 0).await;
-    let mut waits = Box::pin(place.origin.stat("many/1"));
-    assert!(tokio::time::timeout(Duration::from_millis(300), &mut waits).await.is_err());
-    allow(2, None);
-    waits.await.unwrap();
-    // Nobody renews it.
-    allow(2, Some(Duration::from_millis(50)));
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(tokio::time::timeout(Duration::from_millis(300), place.origin.stat("many/1")).await.is_err());
-    until(2, None, 0).await;
-    uploads("again").await;
 }
 
 /// A connection that sshd greets and that does not log in.

@@ -1,10 +1,12 @@
-//! The connections of one pool that are open, and how many there may be. Knows the clock.
+//! The connections of one pool that are open or coming, and how many there may be. Knows the clock.
 //!
-//! The one rule: what is more than there may be gets no new work, and is closed as soon as nobody uses it.
+//! The one rule: each has a place, and there are no more places than there may be connections. What is more gets no new work, and is closed
+//! as soon as nobody uses it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use futures::future::Either;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -17,16 +19,35 @@ pub struct Links {
     /// By the origin's description.
     described_max: usize,
     allowed: Mutex<Allowed>,
+    /// Connections that are being opened.
+    coming: AtomicUsize,
     /// Connections that were told to close, and are there still.
     closing: AtomicUsize,
-    /// Told when one may be opened that might not before.
-    opened_up: Notify,
+    /// Told when there is a connection or a place that was not there before.
+    changed: Notify,
 }
 
 #[derive(Clone, Copy)]
 struct Allowed {
     most: usize,
     until: Option<Instant>,
+}
+
+/// The place of a connection that is being opened.
+pub struct Coming(Arc<Links>);
+
+impl Coming {
+    /// Not where what was allowed became less, or ended, since the place was taken.
+    pub fn is_allowed(&self) -> bool {
+        self.0.there(&self.0.list()) <= self.0.most()
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.0.coming.fetch_sub(1, Ordering::Relaxed);
+        self.0.changed.notify_waiters();
+    }
 }
 
 /// A share in a link; bulk work counts, so that the next transfer finds the least busy one.
@@ -48,8 +69,9 @@ impl Links {
             list: Mutex::default(),
             described_max,
             allowed: Mutex::new(Allowed { most: described_max, until: None }),
+            coming: AtomicUsize::new(0),
             closing: AtomicUsize::new(0),
-            opened_up: Notify::new(),
+            changed: Notify::new(),
         })
     }
 
@@ -71,13 +93,25 @@ impl Links {
         }
     }
 
-    /// Waits until there may be one.
-    pub async fn open_up(&self) {
+    /// The place of one more, if there may be one.
+    pub fn place(self: &Arc<Self>) -> Option<Coming> {
+        let list = self.list();
+        (self.there(&list) < self.most()).then(|| {
+            self.coming.fetch_add(1, Ordering::Relaxed);
+            Coming(self.clone())
+        })
+    }
+
+    /// Waits for one that another one opened, or for the place of one more.
+    pub async fn found_or_place(self: &Arc<Self>) -> Either<(Lease, usize), Coming> {
         loop {
-            let mut told = std::pin::pin!(self.opened_up.notified());
+            let mut told = std::pin::pin!(self.changed.notified());
             told.as_mut().enable();
-            if self.most() > self.closing.load(Ordering::Relaxed) {
-                return;
+            if let Some(found) = self.least_busy() {
+                return Either::Left(found);
+            }
+            if let Some(place) = self.place() {
+                return Either::Right(place);
             }
             told.await;
         }
@@ -87,7 +121,7 @@ impl Links {
         let until = allowance.lease.map(|lease| Instant::now() + lease);
         let most = allowance.connections_max.unwrap_or(self.described_max);
         *self.allowed.lock().expect("no holder panics") = Allowed { most, until };
-        self.opened_up.notify_waiters();
+        self.changed.notify_waiters();
         self.trim();
         let (Some(until), Ok(runtime)) = (until, Handle::try_current()) else { return };
         let links = Arc::downgrade(self);
@@ -99,9 +133,14 @@ impl Links {
         });
     }
 
-    /// Those that are not closed yet count.
+    /// Those that are coming count, and those that are not closed yet.
     pub fn open(&self) -> usize {
-        self.alive().len() + self.closing.load(Ordering::Relaxed)
+        self.there(&self.list())
+    }
+
+    fn there(&self, list: &[Arc<Link>]) -> usize {
+        let alive = list.iter().filter(|link| link.is_alive()).count();
+        alive + self.closing.load(Ordering::Relaxed) + self.coming.load(Ordering::Relaxed)
     }
 
     pub fn alive(&self) -> Vec<Arc<Link>> {
@@ -118,10 +157,15 @@ impl Links {
         Some((self.lease(link), list.len()))
     }
 
-    pub fn add(self: &Arc<Self>, link: Arc<Link>) -> Lease {
+    /// None where it may not be there any more: then it is closed.
+    pub fn add(self: &Arc<Self>, link: Arc<Link>, coming: Coming) -> Option<Lease> {
+        if !coming.is_allowed() {
+            self.close(link);
+            return None;
+        }
         let lease = self.lease(link.clone());
         self.list().push(link);
-        lease
+        Some(lease)
     }
 
     fn lease(self: &Arc<Self>, link: Arc<Link>) -> Lease {
@@ -150,7 +194,7 @@ impl Links {
         runtime.spawn(async move {
             link.close().await;
             links.closing.fetch_sub(1, Ordering::Relaxed);
-            links.opened_up.notify_waiters();
+            links.changed.notify_waiters();
         });
     }
 }

@@ -3,18 +3,18 @@
 //! The one rule: a server never sees two of our logins at once, nor more connections than allowed; one that turns us away is asked again later,
 //! by one of us for all.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either};
 use futures::FutureExt;
 use stager_core::error::ApiError;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify};
 
 use super::link::Link;
 pub use super::links::Lease;
-use super::links::Links;
+use super::links::{Coming, Links};
 use super::login::{Login, Timing};
 use super::opened::PlaceToWrite;
 use crate::capabilities::Allowance;
@@ -35,8 +35,6 @@ pub struct Pool {
     place: Arc<str>,
     timing: Timing,
     links: Arc<Links>,
-    /// Connections that are being opened.
-    coming: Arc<AtomicUsize>,
     /// Held by who opens the first one.
     door: AsyncMutex<Door>,
     /// Held by who logs in. When a further connection was refused: the ones at hand are shared for a while.
@@ -49,22 +47,6 @@ pub struct Pool {
 struct Door {
     /// It was not to be had: who waited at the door then is told the same.
     failed: Option<(Instant, ApiError)>,
-}
-
-/// A connection that is being opened.
-struct Coming(Arc<AtomicUsize>);
-
-impl Coming {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count.clone())
-    }
-}
-
-impl Drop for Coming {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,7 +62,6 @@ impl Pool {
             config,
             place,
             timing,
-            coming: Arc::default(),
             door: AsyncMutex::default(),
             logging_in: AsyncMutex::default(),
             freed: Arc::default(),
@@ -94,11 +75,10 @@ impl Pool {
     /// The connections that there are still.
     pub fn allow(&self, allowance: Allowance) -> usize {
         self.links.allow(allowance);
-        self.open_and_coming()
+        self.links.open()
     }
 
     pub async fn lease(self: &Arc<Self>, work: Work) -> Result<Lease, ApiError> {
-        self.links.open_up().await;
         if let Some(found) = self.links.least_busy() {
             return Ok(self.shared(work, found));
         }
@@ -111,7 +91,7 @@ impl Pool {
         if let Some((_, error)) = door.failed.as_ref().filter(|(at, _)| *at > came) {
             return Err(error.clone());
         }
-        let opened = self.open_patiently().await;
+        let opened = self.open_patiently(work).await;
         door.failed = opened.as_ref().err().map(|error| (Instant::now(), error.clone()));
         opened
     }
@@ -130,15 +110,33 @@ impl Pool {
         }
     }
 
-    async fn open_patiently(&self) -> Result<Lease, ApiError> {
+    async fn open_patiently(self: &Arc<Self>, work: Work) -> Result<Lease, ApiError> {
         for pause in PAUSES {
-            match self.open().await {
+            match self.found_or_opened(work).await {
                 // Other nodes are turned away at the same time: they must not all come back at the same time.
                 Err(error) if error.retry_after_s.is_some() => tokio::time::sleep(pause.mul_f64(0.5 + rand::random::<f64>())).await,
                 opened => return opened,
             }
         }
-        self.open().await
+        self.found_or_opened(work).await
+    }
+
+    async fn found_or_opened(self: &Arc<Self>, work: Work) -> Result<Lease, ApiError> {
+        loop {
+            let coming = match self.links.found_or_place().await {
+                Either::Left(found) => return Ok(self.shared(work, found)),
+                Either::Right(coming) => coming,
+            };
+            let logging_in = self.logging_in.lock().await;
+            if !coming.is_allowed() {
+                continue;
+            }
+            let login = Login::new(&self.config, &self.place, &self.timing).await?;
+            drop(logging_in);
+            if let Some(lease) = self.greet(login, coming).await? {
+                return Ok(lease);
+            }
+        }
     }
 
     /// Bulk work beside other work is worth one more connection, for those who come next: a login takes many round trips, and waiting for
@@ -169,7 +167,7 @@ impl Pool {
         async move {
             let logging_in = self.logging_in.lock().await;
             // None at all: the first one was not to be had.
-            if !(1..wanted).contains(&self.open_and_coming()) {
+            if !(1..wanted).contains(&self.links.open()) {
                 return;
             }
             let Some(login) = self.log_in_again(logging_in).await else { return };
@@ -194,41 +192,33 @@ impl Pool {
     }
 
     async fn log_in_again(&self, mut refused_at: MutexGuard<'_, Option<Instant>>) -> Option<(Login, Coming)> {
-        if refused_at.is_some_and(|at| at.elapsed() < self.timing.grow_again) || self.open_and_coming() >= self.connections_max() {
+        if refused_at.is_some_and(|at| at.elapsed() < self.timing.grow_again) {
             return None;
         }
-        let coming = Coming::new(&self.coming);
+        let coming = self.links.place()?;
         let login = Login::new(&self.config, &self.place, &self.timing).await.map_err(|error| self.say_refused(&error)).ok();
         *refused_at = login.is_none().then(Instant::now);
         login.map(|login| (login, coming))
     }
 
-    async fn greet_again(&self, (login, _coming): (Login, Coming)) -> Option<Lease> {
-        let lease = self.greet(login).await.map_err(|error| self.say_refused(&error)).ok();
-        if lease.is_none() {
-            *self.logging_in.lock().await = Some(Instant::now());
+    async fn greet_again(&self, (login, coming): (Login, Coming)) -> Option<Lease> {
+        match self.greet(login, coming).await {
+            Ok(lease) => lease,
+            Err(error) => {
+                self.say_refused(&error);
+                *self.logging_in.lock().await = Some(Instant::now());
+                None
+            }
         }
-        lease
     }
 
     fn say_refused(&self, error: &ApiError) {
         tracing::warn!(origin = &*self.place, code = error.code.as_str(), "a further connection was refused; the open ones are shared");
     }
 
-    fn open_and_coming(&self) -> usize {
-        self.links.open() + self.coming.load(Ordering::Relaxed)
-    }
-
-    async fn open(&self) -> Result<Lease, ApiError> {
-        let _coming = Coming::new(&self.coming);
-        let logging_in = self.logging_in.lock().await;
-        let login = Login::new(&self.config, &self.place, &self.timing).await?;
-        drop(logging_in);
-        self.greet(login).await
-    }
-
-    async fn greet(&self, login: Login) -> Result<Lease, ApiError> {
-        let lease = self.links.add(Arc::new(login.greet(&self.place, &self.timing).await?));
+    /// None where it may not be there any more.
+    async fn greet(&self, login: Login, coming: Coming) -> Result<Option<Lease>, ApiError> {
+        let lease = self.links.add(Arc::new(login.greet(&self.place, &self.timing).await?), coming);
         self.freed.notify_waiters();
         Ok(lease)
     }
