@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use place::DirectoryPlace;
 use sshd::Sshd;
-use stager_origins::conformance::{content, put, Place};
+use stager_origins::conformance::{content, put};
 use stager_origins::{open, Allowance, Origin, OriginConfig, Paced, SftpConfig};
 
 fn origin(config: SftpConfig) -> Arc<dyn Origin> {
