@@ -182,17 +182,7 @@ build_node() {
     trap 'kill "$cargo" 2>/dev/null; exit 143' TERM
     cargo build "${how[@]}" -p stager-node --bin stager-ionode &
     cargo=$!
-    wait "$cargo" || exit
-    [ "$level" = test ] || return 0
-    # What cargo tests, while other things are brought anyway. What cannot be built is told where it
-    # is run: scripts/cargo_tests.py.
-    local step
-    for step in "test --workspace --no-run" "build -p stager-fuzz"; do
-        # shellcheck disable=SC2086
-        cargo $step "${how[@]}" >/dev/null 2>&1 &
-        cargo=$!
-        wait "$cargo" || break
-    done
+    wait "$cargo"
 }
 
 finish_building() {

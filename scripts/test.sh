@@ -17,6 +17,8 @@ cargo_side() {
     profile="$(scripts/cargo_profile.sh)"
     how=(--profile "$profile" --locked)
     [ "$profile" = release ] || how+=(--no-default-features)
+    # Of what pytest leaves of the processor. What does not build is told by the next line.
+    nice -n 5 cargo test --workspace --no-run --quiet "${how[@]}" >/dev/null 2>&1 || true
     "$python" scripts/cargo_tests.py || { status=1; echo "FAILED: tests of cargo"; }
     cargo build "${how[@]}" -p stager-fuzz || { status=1; echo "FAILED: the fuzz targets do not build"; }
     echo $((SECONDS - begun)) >"$work/cargo_s"

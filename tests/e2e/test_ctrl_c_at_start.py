@@ -25,7 +25,7 @@ from tests.testbed.waiting import wait_until
 
 CONSOLE_SCRIPT = str(Path(sys.executable).parent / "stager")
 FIRST = "stager.cli.start"
-TRIES = 5
+TRIES = 10
 IMPORTED = re.compile(r"import time: +\d+ \| +\d+ \| +(\S+)$")
 
 

@@ -299,7 +299,7 @@ def test_env_pass_takes_the_submitters_word_and_no_variable_of_the_service(bed: 
 
 def test_catalogs_lie_beside_the_workflow_and_nowhere_else(bed: Bed) -> None:
     alice = bed.client("alice")
-    for name in ("../replicas.yml", "/etc/passwd", "a/b.yml", ".hidden", ""):
+    for name in ("../replicas.yml", "/etc/passwd", "a/../../b.yml", "a//b.yml", "a/", ".hidden", "a/.hidden", ""):
         problem(alice.post("/validate", json={"workflow": "x", "files": {name: "x"}}), 422, "bad_parameter")
     assert not list(bed.service.stager.state_dir.glob("upload-*")), "nothing that was sent is kept"
 
