@@ -158,14 +158,15 @@ def line(lab: Sshd, served: Service, link: Callable[..., Link], short_dir: Path)
     served.write_tenants(at_the_lab(lab))
 
 
-def let_go(line: Link, client: RestClient, dag_id: str, job: str) -> None:
-    """When the job was called, and so was told that its input is not there."""
+def let_go(line: Link, client: RestClient, dag_id: str, job: str, told: Callable[[], bool]) -> None:
+    """When the job was called, and so was told that its input is not there, and its trigger has told what is on its way."""
 
     def called() -> bool:
         runs = [each.run for each in client.runs() if each.workflow.startswith(f"{dag_id} ")]
         return any(call.job == job for run in runs for call in client.engine(run).open_calls())
 
     wait_until(called, f"{job} to be called", 120)
+    wait_until(told, "the trigger to tell what is on its way", 120)
     line.bytes_per_s = None
 
 
@@ -175,7 +176,8 @@ def test_a_deferred_task_is_called_once(
     """One that waits for a large input so, and one that defers by itself after its templates were rendered."""
     (lab.data / "large").write_bytes(bytes(LARGE_BYTES))
     os.utime(lab.data / "large", (1_700_000_000, 1_700_000_000))
-    letting = threading.Thread(target=let_go, args=(line, client, "waits", "look"))
+    told = lambda: "on their way: " in caplog.text  # noqa: E731
+    letting = threading.Thread(target=let_go, args=(line, client, "waits", "look", told))
     letting.start()
     caplog.set_level(logging.INFO)
     result = staged(
