@@ -1,6 +1,6 @@
 """What reuse of results costs: a submit of 10,000 jobs of which nothing changed, and the bookkeeping of each job.
 
-The first part is `stager plan --reuse`, the whole command, on a state directory in which all 10,000 jobs are remembered and their finals
+The first part is `stager plan`, the whole command, on a state directory in which all 10,000 jobs are remembered and their finals
 are in a directory of this machine, and after one script of 1 % of the jobs was edited. The second is what the driving thread does for each
 job that ended, in a simulated run: its key, its record, and the write. Goals: at most 3 s and 0 B over the WAN, at most 1 ms a job. Again:
 `python benchmarks/bench_reuse.py [--jobs N]`.
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         workflow = laid(place, jobs)
         remember(stager, place, workflow)
         unchanged_s, said = planned(stager, place)
-        print(f"unchanged: {said}; stager plan --reuse took {unchanged_s:.2f} s (goal: {REPLAN_S_MAX:g} s)")
+        print(f"unchanged: {said}; stager plan took {unchanged_s:.2f} s (goal: {REPLAN_S_MAX:g} s)")
         for number in range(0, jobs // 2, EDITED_SHARE):
             (place / "scripts" / f"t{number}.sh").write_text("sort -r $1\n")
         edited_s, edited = planned(stager, place)

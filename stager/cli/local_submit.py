@@ -52,7 +52,7 @@ def submit_here(
     require_native(workflow)
     workflow = as_far_as(workflow, asked.until)
     ready = ready_to_run(workflow, settings, access, asked)
-    plan, reused = ready.plan, told_reuse(workflow, ready)
+    plan, reused = ready.plan, told_reuse(workflow, ready, by_name=asked.reuse_by_name)
     if plan_file is not None:
         from stager.cli.approved_plan import as_approved
         from stager.service.profiles import load_profiles
@@ -64,12 +64,12 @@ def submit_here(
     return run_to_end(settings, workflow, plan, credentials, warm=warm, priority=priority, reused=reused, **shown)
 
 
-def told_reuse(workflow: Workflow, ready: Ready) -> tuple[ReusedJob, ...]:
+def told_reuse(workflow: Workflow, ready: Ready, *, by_name: bool) -> tuple[ReusedJob, ...]:
     """What need not run, and says so before anything starts."""
     if ready.found is None:
         return ()
     from stager.service.reusing import reuse_lines, reused_jobs
 
-    for line in reuse_lines(workflow, ready.found, ready.plan):
+    for line in reuse_lines(workflow, ready.found, ready.plan, by_name=by_name):
         click.echo(line, err=True)
     return reused_jobs(workflow, ready.found.reuse)

@@ -180,10 +180,11 @@ priority_option = click.option(
 reuse_option = click.option(
     "--reuse/--no-reuse",
     default=None,
-    help="do not make again what an earlier run made of the same and is still where it is wanted; default: STAGER_REUSE, or no",
+    help="do not make again what an earlier run made of the same and is still where it is wanted; --reuse also hashes inputs of this "
+    "machine that no run read yet; default: STAGER_REUSE, or on",
 )
 rerun_option = click.option(
-    "--rerun", metavar="JOB", multiple=True, help="reuse, but run this job again: its id, its type, or all; may be given several times"
+    "--rerun", metavar="JOB", multiple=True, help="run this job again: its id, its type, or all; may be given several times"
 )
 until_option = click.option(
     "--until", metavar="NAME", multiple=True, help="only what is needed for this job, type of jobs or file; may be given several times"

@@ -121,7 +121,7 @@ Example:
   stager plan workflow.yml --dot | dot -Tpdf >plan.pdf
   stager plan workflow.yml --param night=m31
   stager plan workflow.yml --explain mosaic.fits
-  stager plan workflow.yml --reuse --explain project_07
+  stager plan workflow.yml --explain project_07
   stager plan workflow.yml --topology cluster.yml --explain mosaic.fits
   stager plan workflow.yml --simulate --capacity '500 MB'
   stager plan workflow.yml --server https://stager.example.org --token-file ~/.stager-token"""
@@ -235,7 +235,7 @@ def plan_here(
         plan = plan_of(workflow, settings, profiles, asked.spill, ignore_profiles=ignored, policy=policy, topology=topology)
     else:
         plan = plan_with(workflow, settings, profiles, asked, found)
-        tell_reuse(workflow, found, plan)
+        tell_reuse(workflow, found, plan, by_name=asked.reuse_by_name)
     if explain is not None:
         write_out(shown, workflow, plan)
         click.echo("\n".join(explain_file(workflow, graph_of(workflow), plan, topology, explain)))
@@ -260,10 +260,10 @@ def job_explained(workflow: Workflow, settings: Settings, asked: SubmitOptions, 
     return explain_job(workflow, found, job_id, "")
 
 
-def tell_reuse(workflow: Workflow, found: Remembered, plan: Plan) -> None:
+def tell_reuse(workflow: Workflow, found: Remembered, plan: Plan, *, by_name: bool) -> None:
     from stager.service.reusing import reuse_lines
 
-    for line in reuse_lines(workflow, found, plan):
+    for line in reuse_lines(workflow, found, plan, by_name=by_name):
         click.echo(line, err=True)
 
 

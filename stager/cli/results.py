@@ -32,7 +32,7 @@ Example:
   stager results forget --unused-for 90d"""
 )
 def command() -> None:
-    """Tell what jobs made in earlier runs. `stager submit --reuse` does not make it again while it is still where it is wanted.
+    """Tell what jobs made in earlier runs. `stager submit` does not make it again while it is still where it is wanted.
 
     A result is remembered by all that bears on it: the command, declared variables, and the content of each input. What a job is called
     and what it may take of the machine is no part of that.

@@ -41,9 +41,9 @@ Example:
   stager submit workflow.yml --params m31.yml
   stager submit workflow.yml --copies 2
   stager submit workflow.yml --plan plan.json --detach
-  stager submit workflow.yml --reuse
+  stager submit workflow.yml --no-reuse
   stager submit workflow.yml --rerun project --rerun 'count[3]'
-  stager submit workflow.yml --reuse --until mosaic.fits
+  stager submit workflow.yml --until mosaic.fits
   stager submit workflow.yml --from project
   stager submit workflow.yml --server https://stager.example.org --token-file ~/.stager-token
   stager submit workflow.yml --detach --json | jq -r .run"""
@@ -94,6 +94,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Run the workflow in FILE: fetch its inputs ahead of the jobs, keep intermediates on the I/O node, write finals back and verify them.
+    What an earlier run made of the same is not made again while it is still where it is wanted.
 
     The run goes on in the scheduler of the state directory, whatever happens to this command. Ctrl-C drains it, twice stops it; `stager
     resume` goes on.

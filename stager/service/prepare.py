@@ -58,6 +58,11 @@ class SubmitOptions:
     until: tuple[str, ...] = ()
     begin: tuple[str, ...] = ()
 
+    @property
+    def reuse_by_name(self) -> bool:
+        """Somebody asks for it, and does not only leave it as it is by default."""
+        return self.reuse is True or bool(self.rerun or self.begin)
+
 
 @dataclass(frozen=True, slots=True)
 class Ready:
@@ -91,7 +96,7 @@ def ready_to_run(
 
 
 def asks_for_reuse(settings: Settings, options: SubmitOptions) -> bool:
-    return options.reuse if options.reuse is not None else settings.reuse or bool(options.rerun or options.begin)
+    return options.reuse if options.reuse is not None else settings.reuse or options.reuse_by_name
 
 
 def found_before(
@@ -102,15 +107,18 @@ def found_before(
     tenant: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Remembered | None:
-    """None: nobody asked for it."""
+    """None: all of it runs, and nobody asked why."""
     if not asks_for_reuse(settings, options) or workflow.engine:
         return None
-    # Most submits do not ask, and begin sooner without this.
-    from stager.service.reusing import remembered, require_begin
+    path = results_of(StateDir(settings.state_dir))
+    if not options.reuse_by_name and not path.exists():
+        return None
+    # The first run of a state directory begins sooner without this.
+    from stager.service.reusing import Asker, remembered, require_begin
 
-    path, environ = results_of(StateDir(settings.state_dir)), settings.environ if env is None else env
+    asker = Asker(tenant or "", settings.environ if env is None else env, is_here=tenant is None, by_name=options.reuse_by_name)
     with rare_collections():
-        found = remembered(workflow, path, tenant or "", environ, answers, (options.rerun, options.begin), is_here=tenant is None)
+        found = remembered(workflow, path, asker, answers, (options.rerun, options.begin))
     require_begin(workflow, found.reuse, options.begin)
     return found
 

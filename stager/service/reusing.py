@@ -7,15 +7,16 @@ without that runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from stager.adapters.content_hash import blake3_of_each
-from stager.adapters.results_store import ResultsStore, open_to_read
-from stager.model.errors import InvalidInput, Refused
-from stager.model.files import FileKind, Source
+from stager.adapters.results_store import ResultsStore, damaged, open_to_read
+from stager.model.errors import InvalidInput, Refused, StagerError
+from stager.model.files import FileKind, Location, Source
 from stager.model.results import Result, SeenAt, origin_key
 from stager.model.units import format_size
 from stager.model.workflow import Origin, OriginKind, Workflow, graph_of
@@ -30,14 +31,16 @@ from stager.service.destinations import Answers
 SETTLED_S = 2.0
 # What is to run all the same (--rerun), and what the run is to begin with (--from).
 Again = tuple[Sequence[str], Sequence[str]]
-# Inputs beside the workflow that changed are hashed up to so much: they are read anyway, should the job run.
+# Inputs of this machine that changed are hashed up to so much: they are read anyway, should the job run.
 HASHED_BYTES_MAX = 4 << 30
+# One of another size than before has another content. It is hashed all the same, if it is small: it may be what it was before that.
+EDITED_BYTES_MAX = 64 << 20
 
 
 @dataclass(slots=True)
 class Remembered:
     """Of one submit. `hashed`: files that were hashed just now; `to_fetch`: inputs of which only a fetch could tell that they did not
-    change.
+    change. `trouble`: why nothing is known of earlier runs, though there is something.
     """
 
     reuse: Reuse
@@ -45,31 +48,52 @@ class Remembered:
     hashed: int = 0
     to_fetch: list[str] = field(default_factory=list)
     store: ResultsStore | None = None
+    trouble: str = ""
 
 
-def remembered(
-    workflow: Workflow, path: Path, tenant: str, environ: Mapping[str, str], answers: Answers, again: Again, *, is_here: bool
-) -> Remembered:
-    """`path`: of the results. `environ`: of the submitter. `answers`: what is at destinations. `is_here`: directories of this machine may
-    be looked at. Raises InvalidInput for a name that no job has, Refused for an input that looks as it was and is not.
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """`environ`: of the submitter. `is_here`: directories of this machine may be looked at. `by_name`: reuse was asked for, so that more
+    is looked at for it, and what is in its way is told as an error.
+    """
+
+    tenant: str
+    environ: Mapping[str, str]
+    is_here: bool
+    by_name: bool
+
+
+def remembered(workflow: Workflow, path: Path, asker: Asker, answers: Answers, again: Again) -> Remembered:
+    """`path`: of the results. `answers`: what is at destinations. Raises InvalidInput for a name that no job has, Refused for an input that
+    looks as it was and is not.
     """
     rerun, begin = again
     forced = named(workflow, "--rerun", rerun) | closure(named(workflow, "--from", begin), graph_of(workflow).children)
-    store = open_to_read(path)
-    if store is None:
-        known = Known({}, {}, lambda key: None)
-        return Remembered(decide(workflow, known, forced), known)
-    look = Look(workflow, store, tenant, environ, is_here=is_here)
+    nothing = Known({}, {}, lambda key: None)
+    try:
+        store = open_to_read(path)
+        if store is None:
+            return Remembered(decide(workflow, nothing, forced), nothing)
+        return found_in(store, workflow, asker, answers, forced)
+    except (sqlite3.Error, StagerError) as problem:
+        told = problem if isinstance(problem, StagerError) else damaged(path, problem)
+        if asker.by_name or told.subject != str(path):
+            raise told from problem
+        return Remembered(decide(workflow, nothing, forced), nothing, trouble=told.message)
+
+
+def found_in(store: ResultsStore, workflow: Workflow, asker: Asker, answers: Answers, forced: set[str]) -> Remembered:
+    look = Look(workflow, store, asker)
     names = {name for job in workflow.jobs.values() for name in job.env_pass}
     contents, held = look.contents(), look.held(answers)
     results: dict[str, Result | None] = {}
 
     def result_of(key: str) -> Result | None:
         if key not in results:
-            results[key] = store.result(tenant, key)
+            results[key] = store.result(asker.tenant, key)
         return results[key]
 
-    known = Known(contents, held, result_of, store.passed(environ, names), look.unknown)
+    known = Known(contents, held, result_of, store.passed(asker.environ, names), look.unknown)
     return Remembered(decide(workflow, known, forced), known, look.hashed, look.to_fetch, store)
 
 
@@ -98,43 +122,46 @@ def require_begin(workflow: Workflow, reuse: Reuse, begin: Sequence[str]) -> Non
 class Look:
     """At what there is now, beside what is remembered of it."""
 
-    def __init__(self, workflow: Workflow, store: ResultsStore, tenant: str, environ: Mapping[str, str], *, is_here: bool) -> None:
-        self.workflow, self.store, self.tenant, self.environ = workflow, store, tenant, environ
+    def __init__(self, workflow: Workflow, store: ResultsStore, asker: Asker) -> None:
+        self.workflow, self.store, self.asker = workflow, store, asker
         self.keys = {name: origin_key(origin) for name, origin in workflow.origins.items()}
-        self.roots = {name: root_here(origin) if is_here else None for name, origin in workflow.origins.items()}
-        self.seen: dict[tuple[str, bool], dict[str, SeenAt]] = {}
+        self.roots = {name: root_here(origin) if asker.is_here else None for name, origin in workflow.origins.items()}
         self.unknown: dict[str, str] = {}
         self.to_fetch: list[str] = []
         self.hashed = 0
 
     def contents(self) -> dict[str, str]:
         """By lfn, of external files whose content is known without fetching them."""
+        sources = {lfn: file.sources[0] for lfn, file in self.workflow.files.items() if file.sources}
+        seen_at = self._seen((source.location for source in sources.values()), finals=False)
         found: dict[str, str] = {}
         doubtful: dict[str, Path] = {}
-        for lfn, file in self.workflow.files.items():
-            if not file.sources:
-                continue
-            source = file.sources[0]
-            seen = self._seen(source.location.origin, source.location.path, finals=False)
-            here = self._path_here(source.location.origin, source.location.path)
+        for lfn, source in sources.items():
+            seen = seen_at.get(source.location)
+            here = self._path_here(source.location)
             if seen is not None and seen.token == source.token and self._is_settled(source, seen, here):
                 found[lfn] = seen.blake3
-            elif here is not None:
+            elif here is not None and self._is_worth_hashing(source, seen):
                 doubtful[lfn] = here
             else:
                 self.unknown[lfn] = self._why_unknown(lfn, source, seen)
         for lfn, blake3 in self._hash(doubtful).items():
             found[lfn] = blake3
-            self._require_another_token(lfn, blake3)
+            self._require_another_token(lfn, blake3, seen_at.get(sources[lfn].location))
         for lfn in doubtful:
             if lfn not in found:
                 self.unknown[lfn] = "it could not be hashed where it lies"
         return found
 
-    def _require_another_token(self, lfn: str, blake3: str) -> None:
+    def _is_worth_hashing(self, source: Source, seen: SeenAt | None) -> bool:
+        """A workflow that never ran pays for no reading, unless somebody asks for it."""
+        if self.asker.by_name:
+            return True
+        return seen is not None and (seen.size_bytes == source.size_bytes or (source.size_bytes or 0) <= EDITED_BYTES_MAX)
+
+    def _require_another_token(self, lfn: str, blake3: str, seen: SeenAt | None) -> None:
         """The cache would take it for what it was: a node holds files by their tokens."""
         source = self.workflow.files[lfn].sources[0]
-        seen = self._seen(source.location.origin, source.location.path, finals=False)
         if seen is not None and seen.token == source.token and seen.blake3 != blake3:
             path = f"{source.location.origin}:{source.location.path}"
             text = (
@@ -144,33 +171,40 @@ class Look:
 
     def held(self, answers: Answers) -> dict[str, SeenAt]:
         """Finals that are at their destinations as they were left there."""
+        there: dict[str, tuple[Location, str]] = {}
+        for lfn, file in self.workflow.files.items():
+            if file.destination is not None and file.kind is FileKind.FILE:
+                where = file.destination.location
+                answer = answers.get((where.origin, where.path))
+                if isinstance(answer, OriginEntry):
+                    there[lfn] = where, answer.token
+        seen_at = self._seen((where for where, _ in there.values()), finals=True)
         found: dict[str, SeenAt] = {}
         doubtful: dict[str, Path] = {}
-        for lfn, file in self.workflow.files.items():
-            if file.destination is None or file.kind is not FileKind.FILE:
-                continue
-            where = file.destination.location
-            there = answers.get((where.origin, where.path))
-            seen = self._seen(where.origin, where.path, finals=True)
-            if seen is None or not isinstance(there, OriginEntry) or there.token != seen.token:
+        for lfn, (where, token) in there.items():
+            seen = seen_at.get(where)
+            if seen is None or token != seen.token:
                 continue
             found[lfn] = seen
-            here = self._path_here(where.origin, where.path)
+            here = self._path_here(where)
             if here is not None and changed_at(here) > seen.at:
                 doubtful[lfn] = here
         same = self._hash(doubtful)
         return {lfn: seen for lfn, seen in found.items() if lfn not in doubtful or same.get(lfn) == seen.blake3}
 
-    def _seen(self, origin: str, path: str, *, finals: bool) -> SeenAt | None:
-        """A final that nobody changed since is an input like any other, too."""
-        key = self.keys[origin], finals
-        if key not in self.seen:
-            self.seen[key] = self.store.seen(self.tenant, self.keys[origin], finals=finals)
-        return self.seen[key].get(path)
+    def _seen(self, places: Iterable[Location], *, finals: bool) -> dict[Location, SeenAt]:
+        paths: dict[str, list[str]] = {}
+        for place in places:
+            paths.setdefault(place.origin, []).append(place.path)
+        found: dict[Location, SeenAt] = {}
+        for origin, wanted in paths.items():
+            told = self.store.seen(self.asker.tenant, self.keys[origin], wanted, finals=finals)
+            found.update((Location(origin, path), seen) for path, seen in told.items())
+        return found
 
-    def _path_here(self, origin: str, path: str) -> Path | None:
-        root = self.roots[origin]
-        return None if root is None else root / path
+    def _path_here(self, place: Location) -> Path | None:
+        root = self.roots[place.origin]
+        return None if root is None else root / place.path
 
     def _is_settled(self, source: Source, seen: SeenAt, here: Path | None) -> bool:
         """Here the time of the last change of any kind tells, which nobody can set back; elsewhere the listing's word has to do."""
@@ -178,7 +212,8 @@ class Look:
 
     def _why_unknown(self, lfn: str, source: Source, seen: SeenAt | None) -> str:
         if seen is None:
-            return "no run that is remembered fetched it from there"
+            here = self._path_here(source.location) is not None
+            return "no run that is remembered read it there" + (" (--reuse hashes it, to find out whether it was elsewhere)" if here else "")
         if seen.token == source.token:
             return "it was written less than 2 s before it was listed"
         if seen.size_bytes == source.size_bytes:
@@ -193,7 +228,7 @@ class Look:
             size_bytes = size_of(path)
             if 0 <= size_bytes <= left:
                 chosen[lfn], left = path, left - size_bytes
-        told = blake3_of_each(chosen.values(), self.environ)
+        told = blake3_of_each(chosen.values(), self.asker.environ)
         self.hashed += len(told)
         return {lfn: told[path] for lfn, path in chosen.items() if path in told}
 
@@ -240,9 +275,11 @@ def reuse_text(workflow: Workflow, reuse: Reuse, plan: Plan) -> str:
     return f"{len(reuse.reused)} of {len(workflow.jobs)} jobs reused, {format_size(moved)} over the WAN"
 
 
-def reuse_lines(workflow: Workflow, found: Remembered, plan: Plan) -> list[str]:
-    """To print before anything starts."""
-    lines = [reuse_text(workflow, found.reuse, plan)]
+def reuse_lines(workflow: Workflow, found: Remembered, plan: Plan, *, by_name: bool) -> list[str]:
+    """To print before anything starts. `by_name`: it was asked for, so it is told that there is nothing, too."""
+    lines = [reuse_text(workflow, found.reuse, plan)] if found.reuse.reused or by_name else []
+    if found.trouble:
+        lines.append(f"note: all jobs run, since what earlier runs made is not known: {found.trouble}")
     if found.to_fetch:
         count, first = len(found.to_fetch), found.to_fetch[0]
         what = "1 input has" if count == 1 else f"{count} inputs have"

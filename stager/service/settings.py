@@ -56,8 +56,8 @@ class Settings:
     `pool`: the address of the Dask scheduler whose hosts run jobs; empty: jobs run here. `hosts_of`: the tenant that has that pool for
     itself, for plans of its runs. `directory_bytes_max`: of the files that a
     tenant's submit may bring along.
-    `gone_after_s`: nodes and hosts that are silent for so long are given up; None: by a person's word alone. `reuse`: a submit that does
-    not say reuses what earlier runs made. `notify_file` None: notify.toml of the state directory.
+    `gone_after_s`: nodes and hosts that are silent for so long are given up; None: by a person's word alone. `reuse` False: a submit that
+    does not say runs all jobs. `notify_file` None: notify.toml of the state directory.
     """
 
     state_dir: Path
@@ -80,7 +80,7 @@ class Settings:
     cluster_listen: tuple[str, int] | None = None
     directory_bytes_max: int = DIRECTORY_BYTES_MAX
     gone_after_s: float | None = None
-    reuse: bool = False
+    reuse: bool = True
     notify_file: Path | None = None
 
     def scheduler_arguments(self) -> list[str]:
@@ -246,7 +246,7 @@ def read_settings(
         gone_after_s=gone_after_s,
         notify_file=path_of(env.get("STAGER_NOTIFY") or config.get("notify"), env),
         pool=pool_of(str(pool or env.get("STAGER_POOL") or config.get("pool") or "")),
-        reuse=switch("reuse", env.get("STAGER_REUSE") or config.get("reuse") or "off"),
+        reuse=switch("reuse", env.get("STAGER_REUSE") or config.get("reuse", True)),
     )
 
 

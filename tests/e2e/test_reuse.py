@@ -44,7 +44,7 @@ jobs:
 class Bed:
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.stager = Stager(place / "s", place / "home", env={"RAN": str(place / "ran")})
+        self.stager = Stager(place / "s", place / "home", env={"RAN": str(place / "ran"), "STAGER_REUSE": "on"})
         (place / "texts").mkdir()
         for name in "abcd":
             (place / "texts" / f"{name}.txt").write_text(f"{name} one two\n")
@@ -55,7 +55,7 @@ class Bed:
     def again(self, *words: str, code: int = 0) -> tuple[list[str], str]:
         """(the jobs that ran, what was said of reuse)."""
         (self.place / "ran").unlink(missing_ok=True)
-        done = self.stager.run("submit", "w.yml", "--quiet", *(words or ("--reuse",)), cwd=self.place, code=code)
+        done = self.stager.run("submit", "w.yml", "--quiet", *words, cwd=self.place, code=code)
         said = [line for line in done.stderr.splitlines() if "jobs reused" in line]
         return self.ran(), said[0] if said else done.stderr
 
@@ -159,7 +159,7 @@ def test_a_scheduler_that_is_killed_loses_nothing_of_what_its_jobs_made(bed: Bed
     gate = bed.place / "gate"
     held = WORKFLOW.replace("echo total >>", f"until test -e {gate}; do sleep 0.05; done; echo total >>")
     (bed.place / "w.yml").write_text(held)
-    run = bed.stager.run("submit", "w.yml", "--reuse", "--detach", cwd=bed.place).stdout.strip()
+    run = bed.stager.run("submit", "w.yml", "--detach", cwd=bed.place).stdout.strip()
     wait_until(lambda: bed.ran() == ["a", "b", "c", "d"] and "4 done" in bed.stager.run("status", run).stdout, "the counts to be done")
     pid = bed.stager.scheduler_pid()
     assert pid is not None

@@ -65,7 +65,7 @@ def stager(tmp_path: Path) -> Iterator[Stager]:
     place.mkdir()
     (place / "stager").write_text(f'#!/bin/sh\nexec {sys.executable} -m stager.cli "$@"\n')
     (place / "stager").chmod(0o755)
-    rig = Stager(tmp_path / "state", tmp_path / "home", {"PATH": f"{place}:{os.environ['PATH']}"})
+    rig = Stager(tmp_path / "state", tmp_path / "home", {"PATH": f"{place}:{os.environ['PATH']}", "STAGER_REUSE": "on"})
     rig.environment()
     yield rig
     rig.end()

@@ -49,6 +49,8 @@ class Stager:
             "STAGER_IDLE_EXIT": f"{self.idle_exit_s:g}",
             "STAGER_CAPACITY": "2 GB",
             "STAGER_CORES": "2",
+            # Most tests want their jobs to run. Those of reuse switch it on in `env`.
+            "STAGER_REUSE": "off",
             "PYTHONPATH": str(PROJECT),
         }
         return kept | marks | own | dict(self.env)
