@@ -7,7 +7,6 @@ read it, not even for a moment, and never leaves its directory.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import secrets
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY
+from stager.adapters.whole_file import write_private, write_public
 from stager.model.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
@@ -243,26 +243,3 @@ def pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
     from cryptography.hazmat.primitives import serialization
 
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-
-
-def write_private(path: Path, data: bytes) -> None:
-    write(path, data, 0o600)
-
-
-def write_public(path: Path, data: bytes) -> None:
-    write(path, data, 0o644)
-
-
-def write(path: Path, data: bytes, mode: int) -> None:
-    """Under its name when it is whole and on the disk."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise

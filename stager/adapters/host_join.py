@@ -21,8 +21,9 @@ from typing import TypeVar
 import msgspec
 
 from stager import __version__
-from stager.adapters.authority import kept_key, need_cryptography, request_by, write_public
+from stager.adapters.authority import kept_key, need_cryptography, request_by
 from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY, SCHEDULER, ClusterTls, NotTrusted, reason_of, require, uris
+from stager.adapters.whole_file import write_public
 from stager.model.errors import Denied, InvalidInput, StagerError, Transient, error_from
 from stager.wire.cluster import (
     CA_PATH,

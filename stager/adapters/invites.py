@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from stager.adapters.authority import write_private
+from stager.adapters.whole_file import write_private
 from stager.model.errors import Denied
 
 SECRET_BYTES = 32

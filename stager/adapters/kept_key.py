@@ -5,9 +5,10 @@ May know: the file system. One rule: a file that does not hold a whole key, or t
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
+
+from stager.adapters.whole_file import write_private
 
 KEY_BYTES = 32
 
@@ -19,12 +20,6 @@ def kept_key(path: Path) -> bytes:
             return key
     except FileNotFoundError:
         pass
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.unlink(missing_ok=True)
     key = secrets.token_bytes(KEY_BYTES)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-        file.write(key)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    write_private(path, key)
     return key

@@ -11,13 +11,13 @@ import logging
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from stager.adapters import moves, overheads
 from stager.adapters.run_records import workflows_in
+from stager.adapters.transaction import transaction
 from stager.model.errors import Corrupt, Refused
 from stager.model.ids import digest_of
 from stager.model.profile import Profile, Profiles
@@ -132,7 +132,7 @@ class ProfilesStore:
         """So that readers see all that was added. The same sample again changes nothing. Raises sqlite3.OperationalError."""
         if not self.waiting and not self.overheads and not self.moves:
             return
-        with self._transaction():
+        with transaction(self.db):
             overheads.write(self.db, self.overheads)
             moves.write(self.db, self.moves)
             moves_added = self.moves_added + len(self.moves)
@@ -150,17 +150,6 @@ class ProfilesStore:
         self.added = {key: count for key, count in added.items() if key not in due}
         self.waiting, self.overheads, self.moves, self.write_at = [], [], [], WRITE_TOGETHER
         self.moves_added = moves_added
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All of it or nothing."""
-        self.db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self.db.execute("COMMIT")
-        finally:
-            if self.db.in_transaction:
-                self.db.execute("ROLLBACK")
 
     def _prune(self, job_type: str, kind: str) -> None:
         """The newest runs stay, and of each the same attempts, drawn by their names: those that ended last are not like the rest."""
@@ -191,7 +180,7 @@ class ProfilesStore:
 
     def prune(self) -> None:
         self.write()
-        with self._transaction():
+        with transaction(self.db):
             for key in self.added:
                 self._prune(*key)
             if self.moves_added:

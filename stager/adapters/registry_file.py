@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from stager.adapters.authority import write_private
+from stager.adapters.whole_file import write_private
 from stager.wire.cluster import NAME, JoinedNode
 from stager.wire.node import ForgottenNode
 

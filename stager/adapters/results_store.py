@@ -10,10 +10,10 @@ import hashlib
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from stager.adapters.transaction import transaction
 from stager.model.errors import Corrupt, Refused
 from stager.model.results import MadeOutput, Result, SeenAt
 
@@ -72,23 +72,12 @@ class ResultsStore:
             text += "; use the version that wrote them, or move the file away: jobs run again then"
             raise Refused(text, code="results_newer", subject=str(self.path))
         if found == 0 and not read_only:
-            with self.transaction():
+            with transaction(self.db):
                 if self.db.execute("PRAGMA user_version").fetchone()[0] == 0:
                     for statement in SCHEMA:
                         self.db.execute(statement)
                     self.db.execute("INSERT INTO meta VALUES ('secret', ?)", (secrets.token_hex(32),))
                     self.db.execute(f"PRAGMA user_version = {FORMAT}")
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All of it or nothing."""
-        self.db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self.db.execute("COMMIT")
-        finally:
-            if self.db.in_transaction:
-                self.db.execute("ROLLBACK")
 
     def passed(self, env: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
         """Of each variable a digest of its value that only this state directory can make; empty of one that is not set."""
@@ -137,7 +126,7 @@ class ResultsStore:
             )
             for each in seen
         ]
-        with self.transaction():
+        with transaction(self.db):
             self.db.executemany(f"INSERT OR REPLACE INTO results VALUES ({', '.join('?' * 11)})", rows)
             self.db.executemany(f"INSERT OR REPLACE INTO seen VALUES ({', '.join('?' * 10)})", places)
             self.db.executemany(

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stager.adapters.whole_file import write_private
 from stager.model.errors import Refused
 
 SECRET_BYTES = 32
@@ -36,7 +37,8 @@ class KeyIssuer:
     def __init__(self, path: Path) -> None:
         """The file is made where there is none; who removes it while nothing runs ends all keys. Raises Refused where it cannot be used."""
         with suppress(FileExistsError):
-            self._make(path)
+            made = {"issuer_secret": base64.urlsafe_b64encode(secrets.token_bytes(SECRET_BYTES)).decode()}
+            write_private(path, json.dumps(made).encode(), over=False)
         try:
             found = path.stat()
             secret = json.loads(path.read_bytes())["issuer_secret"]
@@ -47,19 +49,6 @@ class KeyIssuer:
         if found.st_mode & 0o077 or found.st_uid != os.geteuid():
             raise Refused(f"{path} can be read by others; remove it, and it is made anew", code="storage_key", subject=str(path))
         self.path, self._secret = path, str(secret)
-
-    def _make(self, path: Path) -> None:
-        """Whole from its first moment, and never over one that is there."""
-        fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(handle, "w") as stream:
-                json.dump({"issuer_secret": base64.urlsafe_b64encode(secrets.token_bytes(SECRET_BYTES)).decode()}, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.link(fresh, path)
-        finally:
-            fresh.unlink()
 
     def issue(self, tenant: str, token: str, *, may_write: bool, now: float, until: float | None = None) -> StorageKey:
         """For who came with that token, which is good `until` then."""

@@ -22,8 +22,8 @@ from pathlib import Path
 import msgspec
 
 from stager.adapters import host_join
-from stager.adapters.authority import write_private
 from stager.adapters.node_process import NodeProcess
+from stager.adapters.whole_file import write_private
 from stager.model.errors import Denied, InvalidInput, Refused, StagerError, Transient
 from stager.service.host_node import HostDir, Record, node_started, node_stopped
 from stager.worker.reaper import is_held

@@ -18,12 +18,12 @@ from pathlib import Path
 import msgspec
 
 from stager.adapters import host_join
-from stager.adapters.authority import write_private
 from stager.adapters.binary import find_ionode
 from stager.adapters.dask_pool import need_distributed
 from stager.adapters.host_join import Invitation
 from stager.adapters.node_process import Listen, NodeProcess, NodeSettings
 from stager.adapters.own_address import own_address
+from stager.adapters.whole_file import write_private
 from stager.model.errors import Denied, InvalidInput, Refused
 from stager.service.settings import current_umask, default_capacity
 from stager.wire.cluster import JoinedNode

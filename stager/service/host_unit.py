@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from stager.adapters.authority import write_public
+from stager.adapters.whole_file import write_public
 from stager.model.errors import Denied, InvalidInput
 
 NAME = "stager-host.service"

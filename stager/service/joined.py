@@ -12,12 +12,13 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from stager.adapters.authority import Authority, write_public
+from stager.adapters.authority import Authority
 from stager.adapters.cluster_tls import ClusterTls
 from stager.adapters.invites import Invites
 from stager.adapters.node_place import NodePlace
 from stager.adapters.node_remote import NodeRemote
 from stager.adapters.registry_file import FileRegistry, Registered
+from stager.adapters.whole_file import write_public
 from stager.model.errors import InvalidInput
 from stager.ports import Put
 from stager.runtime.node_link import NodeLink, NodeSource
