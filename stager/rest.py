@@ -67,13 +67,17 @@ class Sent(BaseModel):
 
 
 COPIES_MAX = 16
+NAMES_MAX = 1000
+JobName = Annotated[str, Field(min_length=1, max_length=4000)]
 PRIORITY_MAX = 100
 
 
 class Options(Sent):
     """As those of `stager submit`: an origin where intermediates may go when space is short, plans without what was measured, no input
     read directly, where the outputs of a Pegasus workflow go, on how many I/O nodes what jobs make is to be (null: as the service says),
-    and its place among the runs of the same tenant (higher first).
+    its place among the runs of the same tenant (higher first), and what is not made again. `reuse`: what earlier runs of the tenant made
+    (null: as the service says). `rerun`: jobs by id or type, or `all`, that run all the same. `until`: only what is needed for these jobs,
+    types or files. `begin`: these jobs run, with all that follows, and nothing before them does.
     """
 
     spill: str | None = Field(default=None, max_length=100)
@@ -82,6 +86,10 @@ class Options(Sent):
     output_origin: str | None = Field(default=None, max_length=4000)
     copies: int | None = Field(default=None, ge=1, le=COPIES_MAX)
     priority: int = Field(default=0, ge=-PRIORITY_MAX, le=PRIORITY_MAX)
+    reuse: bool | None = None
+    rerun: list[JobName] = Field(default=[], max_length=NAMES_MAX)
+    until: list[JobName] = Field(default=[], max_length=NAMES_MAX)
+    begin: list[JobName] = Field(default=[], max_length=NAMES_MAX)
 
 
 class Content(Sent):
@@ -169,13 +177,17 @@ class Resumption(Sent):
 
 
 class Submitted(wire.Body):
-    """`repeated`: this idempotency key had made the run before."""
+    """`repeated`: this idempotency key had made the run before. `jobs_reused`: of its jobs, those that need not run; `reuse`: what there is
+    to say of that, in words.
+    """
 
     run: str
     workflow: str
     jobs: int
     repeated: bool = False
     notes: list[str] = []
+    jobs_reused: int = 0
+    reuse: list[str] = []
 
 
 class Validated(wire.Body):
@@ -191,13 +203,15 @@ class Validated(wire.Body):
 
 class Planned(wire.Body):
     """`plan`: as `stager plan --json`. `fault`: why it could not run here, though it can be planned. `params`: the values that the file
-    was read with.
+    was read with. `jobs_reused` and `reuse`: as in Submitted.
     """
 
     plan: dict[str, Any]
     params: dict[str, str] = {}
     fault: wire.ErrorBody | None = None
     notes: list[str] = []
+    jobs_reused: int = 0
+    reuse: list[str] = []
 
 
 class Estimated(wire.Body):

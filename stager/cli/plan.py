@@ -180,17 +180,24 @@ def command(
     if shown.drawn is not None and shown.as_json:
         raise click.UsageError("--json prints the plan, and --svg, --dot and --mermaid a picture of it: ask for one of them")
     if where.server:
-        own = (capacity, cores, shown.explain, cluster, simulated or None, reuse or None, rerun or until or begin or None)
-        if any(each is not None for each in own):
-            text = "a service plans for its own nodes: leave out --capacity, --cores, --explain, --topology, --simulate,"
-            raise click.UsageError(f"{text} --reuse, --rerun, --until and --from, or --server")
+        if any(each is not None for each in (capacity, cores, shown.explain, cluster, simulated or None)):
+            text = "a service plans for its own nodes: leave out --capacity, --cores, --explain, --topology and --simulate, or --server"
+            raise click.UsageError(text)
         if shown.output is not None and shown.drawn is None:
             raise click.UsageError("a plan for the nodes of a service is not for `submit`: leave out --output, or --server")
         # Others plan without it, and begin sooner.
         from stager import rest
 
         options = rest.Options(
-            spill=spill, output_origin=output_origin, copies=copies, ignore_profiles=ignore_profiles, no_direct=no_direct
+            spill=spill,
+            output_origin=output_origin,
+            copies=copies,
+            ignore_profiles=ignore_profiles,
+            no_direct=no_direct,
+            reuse=reuse,
+            rerun=list(rerun),
+            until=list(until),
+            begin=list(begin),
         )
         plan_there(where, file, options, given, shown)
         return
@@ -296,6 +303,9 @@ def plan_there(where: Where, file: Path, options: rest.Options, given: Given, sh
 
     planned, workflow = planned_at(where, file, options, given)
     plan = from_json(json.dumps(planned.plan), "the service's plan")
+    workflow = as_far_as(workflow, options.until) if workflow is not None else None
+    for line in planned.reuse:
+        click.echo(line, err=True)
     show(shown, workflow, plan, planned.notes, planned.params)
     if planned.fault is not None:
         raise error_from(planned.fault.fault())

@@ -115,11 +115,14 @@ def name_below(path: Path, file: Path) -> str:
 
 
 def taken(client: RestClient, submission: rest.Submission, settings: Settings) -> rest.Submitted:
-    """Asked again with each variable that the service finds missing."""
+    """Asked again with each variable that the service finds missing. Tells what need not run."""
     env: dict[str, str] = {}
     while True:
         try:
-            return client.send(calls.submit(submission.model_copy(update={"env": env})))
+            submitted = client.send(calls.submit(submission.model_copy(update={"env": env})))
+            for line in submitted.reuse:
+                click.echo(line, err=True)
+            return submitted
         except InvalidInput as problem:
             name = problem.subject.removeprefix(PREFIX)
             if problem.code != "env_missing" or name in env or not is_named(submission.workflow, name):

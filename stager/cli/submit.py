@@ -105,8 +105,6 @@ def command(
     if (rerun or begin) and reuse is False:
         raise click.UsageError("--rerun and --from say what is not to be reused of what else is: leave out --no-reuse")
     if where.server:
-        if reuse or rerun or until or begin:
-            raise click.UsageError("a service runs all jobs yet: leave out --reuse, --rerun, --until and --from, or --server")
         if plan_file is not None or capacity is not None or cores is not None:
             raise click.UsageError("a service plans for itself: leave out --plan, --capacity and --cores, or --server")
         from stager import rest
@@ -119,6 +117,10 @@ def command(
             output_origin=output_origin,
             copies=copies,
             priority=priority,
+            reuse=reuse,
+            rerun=list(rerun),
+            until=list(until),
+            begin=list(begin),
         )
         return submit_to(where, settings, file, options, given, detach=detach, quiet=quiet, as_json=as_json)
     with warm_start(settings) as warm:

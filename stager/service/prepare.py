@@ -116,7 +116,7 @@ def found_before(
     # The first run of a state directory begins sooner without this.
     from stager.service.reusing import Asker, remembered, require_begin
 
-    asker = Asker(tenant or "", settings.environ if env is None else env, is_here=tenant is None, by_name=options.reuse_by_name)
+    asker = Asker(tenant, settings.environ if env is None else env, settings.environ, settings.state_dir, by_name=options.reuse_by_name)
     with rare_collections():
         found = remembered(workflow, path, asker, answers, (options.rerun, options.begin))
     require_begin(workflow, found.reuse, options.begin)

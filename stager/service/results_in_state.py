@@ -56,7 +56,8 @@ def seen_of(state: State, run: RunEntry) -> Iterator[SeenAt]:
             continue
         if declared.sources:
             first = declared.sources[0]
-            if first.token:
+            # What a tenant sent lies elsewhere the next time.
+            if first.token and not (run.tenant and run.workflow.origins[first.location.origin].beside_workflow):
                 where = first.location
                 yield SeenAt(keys[where.origin], where.path, first.token, file.size_bytes, file.blake3, run.submitted_at)
         elif file.durable is not None and file.run == run.id and file.durable.origin in keys:

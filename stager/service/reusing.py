@@ -6,6 +6,7 @@ without that runs.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from stager.adapters.content_hash import blake3_of_each
 from stager.adapters.results_store import ResultsStore, damaged, open_to_read
-from stager.model.errors import InvalidInput, Refused, StagerError
+from stager.model.errors import InvalidInput, Refused, StagerError, Transient
 from stager.model.files import FileKind, Location, Source
 from stager.model.results import Result, SeenAt, origin_key
 from stager.model.units import format_size
@@ -26,7 +27,9 @@ from stager.planning.reuse import Known, Reuse, closure, decide, jobs_named
 from stager.ports import OriginEntry
 from stager.readers.lines import nearest
 from stager.service.destinations import Answers
+from stager.service.sent_before import SentBefore
 
+log = logging.getLogger(__name__)
 # A change of a file's times that is younger than this may not show.
 SETTLED_S = 2.0
 # What is to run all the same (--rerun), and what the run is to begin with (--from).
@@ -40,7 +43,8 @@ EDITED_BYTES_MAX = 64 << 20
 @dataclass(slots=True)
 class Remembered:
     """Of one submit. `hashed`: files that were hashed just now; `to_fetch`: inputs of which only a fetch could tell that they did not
-    change. `trouble`: why nothing is known of earlier runs, though there is something.
+    change. `trouble`: why nothing is known of earlier runs, though there is something. `brought`: by lfn, where finals lie that were made
+    in a directory that came with an earlier submit, and where they belong now.
     """
 
     reuse: Reuse
@@ -49,18 +53,38 @@ class Remembered:
     to_fetch: list[str] = field(default_factory=list)
     store: ResultsStore | None = None
     trouble: str = ""
+    brought: dict[str, tuple[Path, Path]] = field(default_factory=dict)
+
+    def bring_finals(self) -> None:
+        """Those that are reused, to where this run has them. Raises Transient for one that went meanwhile."""
+        for old, new in (self.brought[lfn] for lfn in self.reuse.held if lfn in self.brought):
+            new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                os.link(old, new)
+            except OSError:
+                raise Transient(f"the final {new.name} of an earlier run went just now; submit again", code="busy") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """`environ`: of the submitter. `is_here`: directories of this machine may be looked at. `by_name`: reuse was asked for, so that more
-    is looked at for it, and what is in its way is told as an error.
+    """`tenant` None: the owner, for whom directories of this machine may be read; of a tenant's only what was sent. `environ`: of the
+    submitter; `own_environ`: of the programs that are called here. `by_name`: reuse was asked for, so that more is looked at for it, and
+    what is in its way is told as an error.
     """
 
-    tenant: str
+    tenant: str | None
     environ: Mapping[str, str]
-    is_here: bool
+    own_environ: Mapping[str, str]
+    state_dir: Path
     by_name: bool
+
+    @property
+    def name(self) -> str:
+        return self.tenant or ""
+
+    def values(self, store: ResultsStore, names: set[str]) -> dict[str, str]:
+        """Digests of variables. Of a tenant's, those that came along: what a service has itself is given to no job."""
+        return store.passed(self.environ, names if self.tenant is None else names & self.environ.keys())
 
 
 def remembered(workflow: Workflow, path: Path, asker: Asker, answers: Answers, again: Again) -> Remembered:
@@ -77,7 +101,12 @@ def remembered(workflow: Workflow, path: Path, asker: Asker, answers: Answers, a
         return found_in(store, workflow, asker, answers, forced)
     except (sqlite3.Error, StagerError) as problem:
         told = problem if isinstance(problem, StagerError) else damaged(path, problem)
-        if asker.by_name or told.subject != str(path):
+        if told.subject != str(path):
+            raise
+        if asker.tenant is not None:
+            log.error("%s", told.message)
+            told = Transient("the results of earlier runs cannot be read just now; its administrator finds why in the log", code="no_results")
+        if asker.by_name:
             raise told from problem
         return Remembered(decide(workflow, nothing, forced), nothing, trouble=told.message)
 
@@ -90,11 +119,11 @@ def found_in(store: ResultsStore, workflow: Workflow, asker: Asker, answers: Ans
 
     def result_of(key: str) -> Result | None:
         if key not in results:
-            results[key] = store.result(asker.tenant, key)
+            results[key] = store.result(asker.name, key)
         return results[key]
 
-    known = Known(contents, held, result_of, store.passed(asker.environ, names), look.unknown)
-    return Remembered(decide(workflow, known, forced), known, look.hashed, look.to_fetch, store)
+    known = Known(contents, held, result_of, asker.values(store, names), look.unknown)
+    return Remembered(decide(workflow, known, forced), known, look.hashed, look.to_fetch, store, brought=look.brought)
 
 
 def named(workflow: Workflow, option: str, names: Sequence[str]) -> set[str]:
@@ -125,7 +154,9 @@ class Look:
     def __init__(self, workflow: Workflow, store: ResultsStore, asker: Asker) -> None:
         self.workflow, self.store, self.asker = workflow, store, asker
         self.keys = {name: origin_key(origin) for name, origin in workflow.origins.items()}
-        self.roots = {name: root_here(origin) if asker.is_here else None for name, origin in workflow.origins.items()}
+        self.roots = {name: root_here(origin) for name, origin in workflow.origins.items()}
+        self.sent = SentBefore(asker.state_dir, asker.tenant) if asker.tenant is not None else None
+        self.brought: dict[str, tuple[Path, Path]] = {}
         self.unknown: dict[str, str] = {}
         self.to_fetch: list[str] = []
         self.hashed = 0
@@ -141,7 +172,7 @@ class Look:
             here = self._path_here(source.location)
             if seen is not None and seen.token == source.token and self._is_settled(source, seen, here):
                 found[lfn] = seen.blake3
-            elif here is not None and self._is_worth_hashing(source, seen):
+            elif here is not None and self._is_worth_hashing(source, seen, here):
                 doubtful[lfn] = here
             else:
                 self.unknown[lfn] = self._why_unknown(lfn, source, seen)
@@ -153,8 +184,12 @@ class Look:
                 self.unknown[lfn] = "it could not be hashed where it lies"
         return found
 
-    def _is_worth_hashing(self, source: Source, seen: SeenAt | None) -> bool:
-        """A workflow that never ran pays for no reading, unless somebody asks for it."""
+    def _is_worth_hashing(self, source: Source, seen: SeenAt | None, here: Path) -> bool:
+        """A workflow that never ran pays for no reading, unless somebody asks for it. What a tenant sent is small, and lies where nothing
+        lay before.
+        """
+        if self.sent is not None:
+            return self.sent.holds(here)
         if self.asker.by_name:
             return True
         return seen is not None and (seen.size_bytes == source.size_bytes or (source.size_bytes or 0) <= EDITED_BYTES_MAX)
@@ -189,8 +224,24 @@ class Look:
             here = self._path_here(where)
             if here is not None and changed_at(here) > seen.at:
                 doubtful[lfn] = here
-        same = self._hash(doubtful)
+        found |= self._made_where_sent(doubtful)
+        same = self._hash({lfn: path for lfn, path in doubtful.items() if self.sent is None or self.sent.holds(path)})
         return {lfn: seen for lfn, seen in found.items() if lfn not in doubtful or same.get(lfn) == seen.blake3}
+
+    def _made_where_sent(self, doubtful: dict[str, Path]) -> dict[str, SeenAt]:
+        """Finals in directories that came along: they lie in those of an earlier submit, and are hashed there."""
+        found: dict[str, SeenAt] = {}
+        for lfn, file in self.workflow.files.items() if self.sent is not None else ():
+            new = self._path_here(file.destination.location) if file.destination is not None and file.kind is FileKind.FILE else None
+            if file.destination is None or new is None or not self.sent.holds(new):
+                continue
+            where = file.destination.location
+            for origin, old in self.sent.earlier(self.workflow.origins[where.origin], where.path):
+                seen = self.store.seen(self.asker.name, origin_key(origin), [where.path], finals=True).get(where.path)
+                if seen is not None:
+                    found[lfn], doubtful[lfn], self.brought[lfn] = seen, old, (old, new)
+                    break
+        return found
 
     def _seen(self, places: Iterable[Location], *, finals: bool) -> dict[Location, SeenAt]:
         paths: dict[str, list[str]] = {}
@@ -198,7 +249,7 @@ class Look:
             paths.setdefault(place.origin, []).append(place.path)
         found: dict[Location, SeenAt] = {}
         for origin, wanted in paths.items():
-            told = self.store.seen(self.asker.tenant, self.keys[origin], wanted, finals=finals)
+            told = self.store.seen(self.asker.name, self.keys[origin], wanted, finals=finals)
             found.update((Location(origin, path), seen) for path, seen in told.items())
         return found
 
@@ -228,7 +279,7 @@ class Look:
             size_bytes = size_of(path)
             if 0 <= size_bytes <= left:
                 chosen[lfn], left = path, left - size_bytes
-        told = blake3_of_each(chosen.values(), self.asker.environ)
+        told = blake3_of_each(chosen.values(), self.asker.own_environ)
         self.hashed += len(told)
         return {lfn: told[path] for lfn, path in chosen.items() if path in told}
 

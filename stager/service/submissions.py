@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -24,7 +24,9 @@ from stager.model.errors import Denied, InvalidInput, StagerError
 from stager.model.prices import prices_for
 from stager.model.workflow import Workflow, values_of
 from stager.planning.make_plan import check_capacity
+from stager.planning.plan import ReusedJob
 from stager.planning.plan_json import to_json
+from stager.planning.reuse import as_far_as
 from stager.readers.lines import WorkflowInvalid
 from stager.readers.native_beside import Beside
 from stager.readers.native_params import sent_values
@@ -34,11 +36,13 @@ from stager.readers.topology import read_topology
 from stager.service.access_policy import TenantAccess, translated
 from stager.service.choices import Question, ask, draws_for
 from stager.service.choices_json import choices_json
-from stager.service.destinations import require_free
+from stager.service.destinations import at_destinations, require_free
 from stager.service.prepare import (
+    Ready,
     SubmitOptions,
     cluster_here,
-    plan_as_asked,
+    found_before,
+    plan_with,
     policy_of,
     reader_options,
     ready_to_run,
@@ -53,6 +57,9 @@ from stager.service.sent_places import SENT
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
 from stager.service.tenancy import Tenancy
+
+if TYPE_CHECKING:
+    from stager.service.reusing import Remembered
 
 PLACE = "upload-"
 U = TypeVar("U", bound=rest.Sent)
@@ -118,16 +125,21 @@ class Submissions(Rights):
     def plan(self, body: bytes, tenant: str) -> bytes:
         """A `rest.Planned` as JSON."""
         upload = understood(body, rest.WorkflowText)
+        asked = chosen(upload.options)
         with self.read(upload, tenant) as read:
-            plan = plan_as_asked(read.workflow, self.settings_for(tenant), load_profiles(self.settings), chosen(upload.options))
+            workflow, settings = as_far_as(read.workflow, asked.until), self.settings_for(tenant)
+            answers = at_destinations(workflow, read.access) if not workflow.engine else {}
+            # The values of variables come with a submit only.
+            with closing_results(found_before(workflow, settings, asked, answers, tenant, {})) as found:
+                plan = plan_with(workflow, settings, load_profiles(self.settings), asked, found)
             fault = None
             try:
                 check_capacity(plan)
-                if not read.workflow.engine:
-                    require_free(read.workflow, read.access, self.records, tenant)
+                if not workflow.engine:
+                    require_free(workflow, read.access, self.records, tenant, answers)
             except StagerError as problem:
                 fault = wire.ErrorBody.of(problem.fault())
-        return planned(to_json(plan), read.workflow, fault)
+        return planned(to_json(plan), workflow, fault, told_of(workflow, Ready(plan, found), asked))
 
     def estimate(self, body: bytes, tenant: str) -> dict[str, Any]:
         asked = understood(body, rest.EstimateQuestion)
@@ -151,9 +163,14 @@ class Submissions(Rights):
             require_runnable(read.format, "this")
             require_native(read.workflow)
             check_env(read.workflow, sent.env)
-            ready = ready_to_run(read.workflow, self.settings_for(tenant), read.access, chosen(sent.options), tenant, sent.env)
-            credentials = self.credentials(read.workflow, tenant, sent.env)
-        return wire.SubmitRequest(read.workflow, ready.plan, credentials, priority=sent.options.priority)
+            asked, workflow = chosen(sent.options), as_far_as(read.workflow, sent.options.until)
+            ready = ready_to_run(workflow, self.settings_for(tenant), read.access, asked, tenant, sent.env)
+            with closing_results(ready.found):
+                reused, told = told_of(workflow, ready, asked)
+            if ready.found is not None:
+                ready.found.bring_finals()
+            credentials = self.credentials(workflow, tenant, sent.env)
+        return wire.SubmitRequest(workflow, ready.plan, credentials, priority=sent.options.priority, reused=reused, told=tuple(told))
 
     def engine_submission(self, body: bytes, tenant: str) -> wire.SubmitRequest:
         """As `submission`. No program of the tenant's runs here, and what finds no room is one call, not the run."""
@@ -162,6 +179,9 @@ class Submissions(Rights):
             if not read.workflow.engine:
                 text = "the workflow names no engine that runs its jobs"
                 raise InvalidInput(f"{text}; write engine: NAME, or submit it to /api/v1/runs", code="no_engine", subject="engine")
+            if sent.options.rerun or sent.options.until or sent.options.begin:
+                text = f"{read.workflow.engine} chooses which jobs run: leave out rerun, until and begin"
+                raise InvalidInput(text, code="bad_parameter", subject="options")
             plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options), tenant).plan
             credentials = self.credentials(read.workflow, tenant, {})
         return wire.SubmitRequest(read.workflow, plan, credentials, part_of=sent.part_of, priority=sent.options.priority)
@@ -217,13 +237,47 @@ class Submissions(Rights):
 
 
 def chosen(options: rest.Options) -> SubmitOptions:
-    """What a service remembers is not asked yet: its tenants' jobs all run."""
-    return SubmitOptions(options.spill, options.ignore_profiles, options.no_direct, options.copies, reuse=False)
+    """Raises InvalidInput."""
+    if options.reuse is False and (options.rerun or options.begin):
+        text = "rerun and begin say what is not to be reused of what else is: leave out reuse, or make it true"
+        raise InvalidInput(text, code="bad_parameter", subject="options.reuse")
+    return SubmitOptions(
+        options.spill,
+        options.ignore_profiles,
+        options.no_direct,
+        options.copies,
+        options.reuse,
+        tuple(options.rerun),
+        tuple(options.until),
+        tuple(options.begin),
+    )
 
 
-def planned(plan: str, workflow: Workflow, fault: wire.ErrorBody | None) -> bytes:
+@contextmanager
+def closing_results(found: Remembered | None) -> Iterator[Remembered | None]:
+    """The process that reads goes on."""
+    try:
+        yield found
+    finally:
+        if found is not None and found.store is not None:
+            found.store.close()
+
+
+def told_of(workflow: Workflow, ready: Ready, asked: SubmitOptions) -> tuple[tuple[ReusedJob, ...], list[str]]:
+    """What need not run, and what there is to say of it."""
+    if ready.found is None:
+        return (), []
+    from stager.service.reusing import reuse_lines, reused_jobs
+
+    return reused_jobs(workflow, ready.found.reuse), reuse_lines(workflow, ready.found, ready.plan, by_name=asked.reuse_by_name)
+
+
+def planned(plan: str, workflow: Workflow, fault: wire.ErrorBody | None, reuse: tuple[Sequence[ReusedJob], list[str]]) -> bytes:
     """A `Planned` whose plan is JSON already: of 100,000 jobs it is large, and to read it only to write it takes long."""
-    told = rest.Planned(plan={}, params=values_of(workflow), notes=list(workflow.notes), fault=fault)
+    reused, said = reuse
+    told = rest.Planned(
+        plan={}, params=values_of(workflow), notes=list(workflow.notes), fault=fault, jobs_reused=len(reused), reuse=said
+    )
     more = told.model_dump_json(by_alias=True, exclude={"plan"})
     return f'{{"plan":{plan},{more[1:]}'.encode()
 

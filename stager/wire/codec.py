@@ -26,7 +26,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 class SubmitRequest(msgspec.Struct, frozen=True):
     """`submit_id` makes a repeated submit answer with the run it made before. `part_of`: see RunInfo. `priority`: among the
-    runs of the same sender, higher first. `reused`: jobs that need not run.
+    runs of the same sender, higher first. `reused`: jobs that need not run; `told`: what there is to say of them, for the sender.
     """
 
     workflow: Workflow
@@ -36,6 +36,7 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     part_of: str = ""
     priority: int = 0
     reused: tuple[ReusedJob, ...] = ()
+    told: tuple[str, ...] = ()
 
 
 class ResumeRequest(msgspec.Struct, frozen=True):

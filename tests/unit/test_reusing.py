@@ -61,9 +61,9 @@ class Place:
         store.write(tenant, [result], seen)
         store.close()
 
-    def asked(self, *, by_name: bool = False, tenant: str = "", is_here: bool = True) -> reusing.Remembered:
+    def asked(self, *, by_name: bool = False, tenant: str | None = None) -> reusing.Remembered:
         answers = {("here", "out"): OriginEntry("out", 7, token_of(self.root / "out"))}
-        asker = Asker(tenant, {}, is_here=is_here, by_name=by_name)
+        asker = Asker(tenant, {}, os.environ, self.root, by_name=by_name)
         return remembered(self.flow, self.results, asker, answers, ((), ()))
 
     def edited(self) -> None:

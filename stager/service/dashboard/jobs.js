@@ -19,7 +19,7 @@ function rows(run) {
     setBadge(cells[2].firstChild, job.state);
     say(cells[3], String(job.attempts));
     say(cells[4], job.exit_code === null ? "—" : String(job.exit_code));
-    say(cells[5], job.fault ? job.fault.message : "");
+    say(cells[5], job.fault ? job.fault.message : job.reused_from ? `reused from ${job.reused_from}` : "");
   };
   return table("Jobs", COLUMNS, (job) => job.job, make, update);
 }

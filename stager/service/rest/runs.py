@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from msgspec import structs
 
 from stager import rest, wire
 from stager.model.errors import NOT_READY_CODE, Denied, Transient
@@ -56,15 +57,27 @@ class Intake:
         if made is None:
             wanted = await self.limiter.run(caller.tenant, read, body, caller.tenant)
             await ready(self.lifetime)
-            known = wire.SubmitRequest(wanted.workflow, wanted.plan, wanted.credentials, key, wanted.part_of, wanted.priority)
+            known = structs.replace(wanted, submit_id=key)
             run = await self.commands.submit(known, sender)
             await asyncio.to_thread(SentDirectories(self.contents.of(caller.tenant)).note_of, run, known.workflow)
-            answer = rest.Submitted(run=run, workflow=known.workflow.name, jobs=len(known.workflow.jobs), notes=list(known.workflow.notes))
+            answer = taken(run, known)
         else:
             answer = rest.Submitted(run=made.run, workflow=made.workflow, jobs=made.jobs_total, repeated=True)
             response.status_code = 200
         response.headers["Location"] = f"{rest.API_PREFIX}/runs/{answer.run}"
         return answer
+
+
+def taken(run: str, known: wire.SubmitRequest) -> rest.Submitted:
+    workflow = known.workflow
+    return rest.Submitted(
+        run=run,
+        workflow=workflow.name,
+        jobs=len(workflow.jobs),
+        notes=list(workflow.notes),
+        jobs_reused=len(known.reused),
+        reuse=list(known.told),
+    )
 
 
 def submit_router(intake: Intake, reading: Reading) -> APIRouter:
