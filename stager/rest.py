@@ -77,7 +77,8 @@ class Options(Sent):
     read directly, where the outputs of a Pegasus workflow go, on how many I/O nodes what jobs make is to be (null: as the service says),
     its place among the runs of the same tenant (higher first), and what is not made again. `reuse`: what earlier runs of the tenant made
     (null: as the service says). `rerun`: jobs by id or type, or `all`, that run all the same. `until`: only what is needed for these jobs,
-    types or files. `begin`: these jobs run, with all that follows, and nothing before them does.
+    types or files. `begin`: these jobs run, with all that follows, and nothing before them does. `verify_inputs`: nothing is believed of
+    inputs because an earlier run read them.
     """
 
     spill: str | None = Field(default=None, max_length=100)
@@ -90,6 +91,7 @@ class Options(Sent):
     rerun: list[JobName] = Field(default=[], max_length=NAMES_MAX)
     until: list[JobName] = Field(default=[], max_length=NAMES_MAX)
     begin: list[JobName] = Field(default=[], max_length=NAMES_MAX)
+    verify_inputs: bool = False
 
 
 class Content(Sent):

@@ -17,11 +17,11 @@ from stager.cli.workflow_file import credentials_of, read_to_run
 from stager.client.warm_start import WarmStart
 from stager.model.workflow import Workflow
 from stager.planning.plan import ReusedJob
-from stager.planning.reuse import as_far_as
 from stager.readers.sniff import sniff
 from stager.service.prepare import (
     Ready,
     SubmitOptions,
+    as_asked,
     make_destinations,
     new_directories,
     ready_to_run,
@@ -50,7 +50,7 @@ def submit_here(
     access = IonodeOriginAccess(settings.environ)
     workflow = read_to_run(file, output_origin, given, access)
     require_native(workflow)
-    workflow = as_far_as(workflow, asked.until)
+    workflow = as_asked(workflow, asked)
     ready = ready_to_run(workflow, settings, access, asked)
     plan, reused = ready.plan, told_reuse(workflow, ready, by_name=asked.reuse_by_name)
     if plan_file is not None:

@@ -65,7 +65,7 @@ def read_again(settings: Settings, run: RunClient, submitted_at: float) -> Again
             raise InvalidInput(f"{error.message}\n{path} was changed after the submit; mend it, or add --as-submitted") from None
         return Again(note=f"the inputs could not be looked at again, so the run goes on with those it was submitted with: {error.message}")
     digest = beside.with_digest(digest)
-    new = with_known_shells(old, replace(new, source_path=old.source_path, source_digest=digest))
+    new = with_known_shells(old, replace(new, source_path=old.source_path, source_digest=digest, anew=old.anew))
     if workflow_digest(new) == workflow_digest(old):
         return Again()
     require_destinations(new, access, new_directories(new))

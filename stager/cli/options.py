@@ -183,6 +183,11 @@ reuse_option = click.option(
     help="do not make again what an earlier run made of the same and is still where it is wanted; --reuse also hashes inputs of this "
     "machine that no run read yet; default: STAGER_REUSE, or on",
 )
+verify_option = click.option(
+    "--verify-inputs",
+    is_flag=True,
+    help="believe nothing of inputs because an earlier run read them: hash those of this machine, and fetch the others anew",
+)
 rerun_option = click.option(
     "--rerun", metavar="JOB", multiple=True, help="run this job again: its id, its type, or all; may be given several times"
 )

@@ -29,6 +29,7 @@ from stager.cli.options import (
     settings_of,
     spill_option,
     until_option,
+    verify_option,
     where_option,
 )
 from stager.cli.picture_texts import PICTURES
@@ -48,6 +49,7 @@ from stager.planning.reuse import as_far_as
 from stager.service.destinations import Answers, already_there, at_destinations, refusal
 from stager.service.prepare import (
     SubmitOptions,
+    as_asked,
     copies_of,
     found_before,
     plan_of,
@@ -139,6 +141,7 @@ Example:
 @rerun_option
 @until_option
 @from_option
+@verify_option
 @where_option
 @shown_option
 @click.option(
@@ -167,6 +170,7 @@ def command(
     rerun: tuple[str, ...],
     until: tuple[str, ...],
     begin: tuple[str, ...],
+    verify_inputs: bool,
     where: Where,
     shown: Shown,
     cluster: Path | None,
@@ -198,6 +202,7 @@ def command(
             rerun=list(rerun),
             until=list(until),
             begin=list(begin),
+            verify_inputs=verify_inputs,
         )
         plan_there(where, file, options, given, shown)
         return
@@ -212,8 +217,8 @@ def command(
         text = "--output, --topology and --simulate are about all jobs"
         raise click.UsageError(f"{text}: leave out --reuse, --rerun, --until and --from, or these")
     settings = settings_of(where.state_dir, capacity, cores)
-    asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, reuse, rerun, until, begin)
-    workflow = as_far_as(read_only(settings, file, output_origin, given), until)
+    asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, reuse, rerun, until, begin, verify_inputs)
+    workflow = as_asked(read_only(settings, file, output_origin, given), asked)
     plan_here(settings, workflow, asked, cluster, shown, simulated=simulated)
 
 

@@ -25,6 +25,7 @@ from stager.cli.options import (
     settings_of,
     spill_option,
     until_option,
+    verify_option,
     where_option,
 )
 from stager.client.warm_start import WarmStart, is_listened_on
@@ -70,6 +71,7 @@ Example:
 @rerun_option
 @until_option
 @from_option
+@verify_option
 @where_option
 @json_option
 def command(
@@ -90,6 +92,7 @@ def command(
     rerun: tuple[str, ...],
     until: tuple[str, ...],
     begin: tuple[str, ...],
+    verify_inputs: bool,
     where: Where,
     as_json: bool,
 ) -> int:
@@ -121,6 +124,7 @@ def command(
             rerun=list(rerun),
             until=list(until),
             begin=list(begin),
+            verify_inputs=verify_inputs,
         )
         return submit_to(where, settings, file, options, given, detach=detach, quiet=quiet, as_json=as_json)
     with warm_start(settings) as warm:
@@ -130,7 +134,7 @@ def command(
         if plan_file is not None and (reuse or rerun or until or begin):
             raise click.UsageError("--plan runs the plan of all jobs: leave out --reuse, --rerun, --until and --from, or --plan")
         reuse = False if plan_file is not None else reuse
-        asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, reuse, rerun, until, begin)
+        asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, reuse, rerun, until, begin, verify_inputs)
         shown = {"detach": detach, "quiet": quiet, "as_json": as_json}
         return submit_here(settings, file, output_origin, given, plan_file, asked, warm, priority=priority, **shown)
 

@@ -193,7 +193,8 @@ class Workflow(Derived):
     """`notes` are what a reader saw and did not use, for `validate` to show; nothing decides by them. `engine`: the foreign program that
     runs the jobs itself; empty: we do. Jobs of an engine have no command of stager's. `source_digest`: of the workflow file as it was read;
     empty: nobody kept it. `until`: what it was asked for as far as, of a larger one; empty: all of it. `params`: what its texts were
-    filled in with; told, and nothing decides by them.
+    filled in with; told, and nothing decides by them. `anew`: a mark of one run, whose inputs are fetched whatever is cached; empty: what
+    is cached under the same token is as good.
     """
 
     name: str
@@ -209,6 +210,7 @@ class Workflow(Derived):
     source_digest: str = ""
     until: tuple[str, ...] = ()
     params: tuple[Parameter, ...] = ()
+    anew: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ def content_of(workflow: Workflow, file: File, ids: int) -> str:
     """The identity of an external file's content; `ids` as in `RunSubmitted`."""
     first = file.sources[0]
     origin = workflow.origins[first.location.origin]
-    return external_file_id(origin.url, first.location.path, first.token or "", origin.endpoint if ids >= ev.IDS else "")
+    token = f"{first.token or ''} {workflow.anew}" if workflow.anew else first.token or ""
+    return external_file_id(origin.url, first.location.path, token, origin.endpoint if ids >= ev.IDS else "")
 
 
 def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:

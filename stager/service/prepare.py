@@ -8,6 +8,7 @@ raised before anything is.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Plan
 from stager.planning.policy import Policy
+from stager.planning.reuse import as_far_as
 from stager.ports import OriginAccess
 from stager.readers.lines import Node
 from stager.readers.native_origins import parse_url
@@ -47,6 +49,7 @@ class SubmitOptions:
     """The options of a submit. `spill`: the origin where intermediates may go when space is short. `copies`: on how many nodes what jobs
     make is to be; None: as the settings say. `reuse`: what earlier runs made is not made again, but for the jobs that `rerun` names; None:
     as the settings say. `until`: only what is needed for these. `begin`: these run, with all that follows, and nothing before them does.
+    `verify_inputs`: nothing is believed of inputs because an earlier run read them.
     """
 
     spill: str | None = None
@@ -57,6 +60,7 @@ class SubmitOptions:
     rerun: tuple[str, ...] = ()
     until: tuple[str, ...] = ()
     begin: tuple[str, ...] = ()
+    verify_inputs: bool = False
 
     @property
     def reuse_by_name(self) -> bool:
@@ -95,6 +99,12 @@ def ready_to_run(
     return Ready(plan, found)
 
 
+def as_asked(workflow: Workflow, options: SubmitOptions) -> Workflow:
+    """As far as it is asked for, and with its inputs fetched anew where they are to be verified. Raises InvalidInput."""
+    found = as_far_as(workflow, options.until)
+    return replace(found, anew=secrets.token_hex(8)) if options.verify_inputs else found
+
+
 def asks_for_reuse(settings: Settings, options: SubmitOptions) -> bool:
     return options.reuse if options.reuse is not None else settings.reuse or options.reuse_by_name
 
@@ -116,7 +126,14 @@ def found_before(
     # The first run of a state directory begins sooner without this.
     from stager.service.reusing import Asker, remembered, require_begin
 
-    asker = Asker(tenant, settings.environ if env is None else env, settings.environ, settings.state_dir, by_name=options.reuse_by_name)
+    asker = Asker(
+        tenant,
+        settings.environ if env is None else env,
+        settings.environ,
+        settings.state_dir,
+        by_name=options.reuse_by_name,
+        verify=options.verify_inputs,
+    )
     with rare_collections():
         found = remembered(workflow, path, asker, answers, (options.rerun, options.begin))
     require_begin(workflow, found.reuse, options.begin)

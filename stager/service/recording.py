@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from stager.model.errors import ErrorClass, Fault, StagerError
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.state import State
+from stager.scheduler.state import RunEntry, State
 from stager.scheduler.states import RunState
 
 if TYPE_CHECKING:
@@ -107,7 +107,26 @@ class Recording:
             return
         from stager.service.results_in_state import seen_of
 
-        self._write(run_id, tuple(seen_of(self.state, run)), complete=run_id)
+        seen = tuple(seen_of(self.state, run))
+        if run.workflow.anew:
+            self._try_to(run_id, lambda store: self._compare(store, run, seen))
+        self._write(run_id, seen, complete=run_id)
+
+    def _compare(self, store: ResultsStore, run: RunEntry, seen: Sequence[SeenAt]) -> None:
+        """Inputs were fetched anew: what is cached and remembered under the same token has another content where they changed."""
+        inputs = [each for each in seen if not each.verified]
+        paths: dict[str, list[str]] = {}
+        for each in inputs:
+            paths.setdefault(each.origin, []).append(each.path)
+        known = {origin: store.seen(run.tenant, origin, wanted, finals=False) for origin, wanted in paths.items()}
+        for each in inputs:
+            before = known[each.origin].get(each.path)
+            if before is not None and before.token == each.token and before.blake3 != each.blake3:
+                text = f"the content of the input {each.path} changed, and its size and time are what they were"
+                text += "; `touch` it at its origin, or later runs take what is cached of it for what it is"
+                log.warning("run %s: %s", run.id, text)
+                self.faults[run.id] = Fault(ErrorClass.CORRUPT, "input_disguised", text, each.path)
+                return
 
     def _write(self, run_id: str, seen: Sequence[SeenAt] = (), complete: str = "") -> None:
         tenant, results = self.state.runs[run_id].tenant, self.waiting.pop(run_id, [])

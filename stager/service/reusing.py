@@ -69,7 +69,7 @@ class Remembered:
 class Asker:
     """`tenant` None: the owner, for whom directories of this machine may be read; of a tenant's only what was sent. `environ`: of the
     submitter; `own_environ`: of the programs that are called here. `by_name`: reuse was asked for, so that more is looked at for it, and
-    what is in its way is told as an error.
+    what is in its way is told as an error. `verify`: contents of inputs are not remembered.
     """
 
     tenant: str | None
@@ -77,6 +77,7 @@ class Asker:
     own_environ: Mapping[str, str]
     state_dir: Path
     by_name: bool
+    verify: bool = False
 
     @property
     def name(self) -> str:
@@ -105,7 +106,8 @@ def remembered(workflow: Workflow, path: Path, asker: Asker, answers: Answers, a
             raise
         if asker.tenant is not None:
             log.error("%s", told.message)
-            told = Transient("the results of earlier runs cannot be read just now; its administrator finds why in the log", code="no_results")
+            text = "what earlier runs made cannot be read just now; the administrator of the service finds why in its log"
+            told = Transient(text, code="no_results")
         if asker.by_name:
             raise told from problem
         return Remembered(decide(workflow, nothing, forced), nothing, trouble=told.message)
@@ -170,7 +172,7 @@ class Look:
         for lfn, source in sources.items():
             seen = seen_at.get(source.location)
             here = self._path_here(source.location)
-            if seen is not None and seen.token == source.token and self._is_settled(source, seen, here):
+            if seen is not None and seen.token == source.token and not self.asker.verify and self._is_settled(source, seen, here):
                 found[lfn] = seen.blake3
             elif here is not None and self._is_worth_hashing(source, seen, here):
                 doubtful[lfn] = here
@@ -190,7 +192,7 @@ class Look:
         """
         if self.sent is not None:
             return self.sent.holds(here)
-        if self.asker.by_name:
+        if self.asker.by_name or self.asker.verify:
             return True
         return seen is not None and (seen.size_bytes == source.size_bytes or (source.size_bytes or 0) <= EDITED_BYTES_MAX)
 
@@ -199,9 +201,7 @@ class Look:
         source = self.workflow.files[lfn].sources[0]
         if seen is not None and seen.token == source.token and seen.blake3 != blake3:
             path = f"{source.location.origin}:{source.location.path}"
-            text = (
-                f"the content of the input {path} changed, and its size and time are what they were, so it would be taken for the old one"
-            )
+            text = f"the content of the input {path} changed, and its size and time are what they were, so it would be taken for the old one"
             raise Refused(f"{text}; `touch` it, and submit again", code="input_disguised", subject=lfn)
 
     def held(self, answers: Answers) -> dict[str, SeenAt]:
@@ -262,11 +262,14 @@ class Look:
         return changed_at(here) + SETTLED_S < seen.at if here is not None else source.settled
 
     def _why_unknown(self, lfn: str, source: Source, seen: SeenAt | None) -> str:
+        here = self._path_here(source.location) is not None
         if seen is None:
-            here = self._path_here(source.location) is not None
-            return "no run that is remembered read it there" + (" (--reuse hashes it, to find out whether it was elsewhere)" if here else "")
+            advice = "; --reuse hashes it, to find out whether it was elsewhere" if here and self.sent is None else ""
+            return f"no run that is remembered read it there{advice}"
+        if seen.token == source.token and self.asker.verify:
+            return "it is fetched to verify it (--verify-inputs)"
         if seen.token == source.token:
-            return "it was written less than 2 s before it was listed"
+            return "something about it changed since" if here else "it was written less than 2 s before it was listed"
         if seen.size_bytes == source.size_bytes:
             self.to_fetch.append(lfn)
             return f"its token is {source.token!r}, and was {seen.token!r}; only fetching it would tell whether its content changed"

@@ -6,6 +6,7 @@ May know: where they lie. One rule: nothing outside the tenant's own directories
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -39,7 +40,11 @@ class SentBefore:
 
     def _newest(self) -> list[Path]:
         if self.listed is None:
-            noted = [path for path in (self.root / "runs").glob("[!.]*") if path.is_file()]
-            noted.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-            self.listed = [self.trees / path.read_text() for path in noted[:LOOKED_AT]]
+            self.listed = [tree for _, tree in sorted(self._noted(), reverse=True)[:LOOKED_AT]]
         return self.listed
+
+    def _noted(self) -> Iterator[tuple[float, Path]]:
+        """(when, the directory) of each run that has one. They may go meanwhile."""
+        for path in (self.root / "runs").glob("[!.]*"):
+            with suppress(FileNotFoundError):
+                yield path.stat().st_mtime, self.trees / path.read_text()

@@ -26,7 +26,6 @@ from stager.model.workflow import Workflow, values_of
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan import ReusedJob
 from stager.planning.plan_json import to_json
-from stager.planning.reuse import as_far_as
 from stager.readers.lines import WorkflowInvalid
 from stager.readers.native_beside import Beside
 from stager.readers.native_params import sent_values
@@ -40,6 +39,7 @@ from stager.service.destinations import at_destinations, require_free
 from stager.service.prepare import (
     Ready,
     SubmitOptions,
+    as_asked,
     cluster_here,
     found_before,
     plan_with,
@@ -127,7 +127,7 @@ class Submissions(Rights):
         upload = understood(body, rest.WorkflowText)
         asked = chosen(upload.options)
         with self.read(upload, tenant) as read:
-            workflow, settings = as_far_as(read.workflow, asked.until), self.settings_for(tenant)
+            workflow, settings = as_asked(read.workflow, asked), self.settings_for(tenant)
             answers = at_destinations(workflow, read.access) if not workflow.engine else {}
             # The values of variables come with a submit only.
             with closing_results(found_before(workflow, settings, asked, answers, tenant, {})) as found:
@@ -163,7 +163,8 @@ class Submissions(Rights):
             require_runnable(read.format, "this")
             require_native(read.workflow)
             check_env(read.workflow, sent.env)
-            asked, workflow = chosen(sent.options), as_far_as(read.workflow, sent.options.until)
+            asked = chosen(sent.options)
+            workflow = as_asked(read.workflow, asked)
             ready = ready_to_run(workflow, self.settings_for(tenant), read.access, asked, tenant, sent.env)
             with closing_results(ready.found):
                 reused, told = told_of(workflow, ready, asked)
@@ -250,6 +251,7 @@ def chosen(options: rest.Options) -> SubmitOptions:
         tuple(options.rerun),
         tuple(options.until),
         tuple(options.begin),
+        options.verify_inputs,
     )
 
 

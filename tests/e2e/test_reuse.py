@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.origin_rig import ssh_origin
+from tests.testbed.sshd import Sshd
 from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
 
@@ -173,3 +175,36 @@ def test_a_scheduler_that_is_killed_loses_nothing_of_what_its_jobs_made(bed: Bed
         name.unlink()
     bed.stager.run("runs")
     wait_until(lambda: len(json.loads(bed.stager.run("results", "list", "--json").stdout)) == 6, "all to be made up from the journal")
+
+
+def test_a_change_behind_size_and_time_is_found_where_inputs_are_verified(short_dir: Path, sshd: Sshd) -> None:
+    data = sshd.data / "lab"
+    data.mkdir()
+    source = data / "a"
+
+    def written(text: str) -> None:
+        source.write_text(text)
+        os.utime(source, (1_700_000_000, 1_700_000_000))
+
+    written("one\n")
+    job = "  up:\n    run: tr a-z A-Z < a > b\n    inputs: {a: lab:a}\n    outputs: {b: lab:out/b}\n"
+    head = f"stager: 1\nname: lab\non_exists: replace\norigins:\n  lab: {ssh_origin(sshd, data)}\n"
+    (short_dir / "w.yml").write_text(f"{head}jobs:\n{job}")
+    stager = Stager(short_dir / "s", short_dir / "home", env={"STAGER_REUSE": "on"})
+
+    def submitted(*words: str) -> tuple[int, str]:
+        """(jobs that ran, the final)."""
+        done = json.loads(stager.run("submit", "w.yml", "--json", *words, cwd=short_dir).stdout)
+        return done["attempts"], (data / "out" / "b").read_text()
+
+    try:
+        assert submitted() == (1, "ONE\n")
+        written("two\n")
+        assert submitted() == (0, "ONE\n"), "size and time are all that sftp tells"
+        assert submitted("--no-reuse") == (1, "ONE\n"), "nor does the cache know better"
+        assert submitted("--verify-inputs") == (1, "TWO\n")
+        assert "`touch` it at its origin" in stager.run("status").stdout
+        source.touch()
+        assert submitted() == (1, "TWO\n") and submitted() == (0, "TWO\n")
+    finally:
+        stager.end()

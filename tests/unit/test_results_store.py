@@ -33,8 +33,8 @@ def test_tenants_share_nothing(tmp_path: Path) -> None:
     store = ResultsStore(tmp_path / "r")
     seen = SeenAt("o", "p", "t", 3, "b", 1.0)
     store.write("bob", [made("k")], [seen])
-    assert store.result("", "k") is None and store.seen("", "o", finals=False) == {}
-    assert store.result("bob", "k") == made("k") and store.seen("bob", "o", finals=False) == {"p": seen}
+    assert store.result("", "k") is None and store.seen("", "o", ["p"], finals=False) == {}
+    assert store.result("bob", "k") == made("k") and store.seen("bob", "o", ["p"], finals=False) == {"p": seen}
     assert store.forget("") == 0 and store.forget(None) == 1
 
 
@@ -42,7 +42,7 @@ def test_an_input_and_a_final_at_one_place_are_two_things(tmp_path: Path) -> Non
     store = ResultsStore(tmp_path / "r")
     read, written = SeenAt("o", "p", "t1", 3, "b1", 1.0), SeenAt("o", "p", "t2", 3, "b2", 2.0, "readback")
     store.write("", (), [read, written])
-    assert store.seen("", "o", finals=False) == {"p": read} and store.seen("", "o", finals=True) == {"p": written}
+    assert store.seen("", "o", ["p"], finals=False) == {"p": read} and store.seen("", "o", ["p"], finals=True) == {"p": written}
 
 
 def test_what_is_forgotten_is_all_of_what_is_named(tmp_path: Path) -> None:

@@ -16,10 +16,13 @@ from stager.model.errors import Corrupt
 from stager.model.files import Destination, File, Location, Source
 from stager.model.results import MadeOutput, Result, SeenAt, origin_key
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+from stager.planning.digest import workflow_digest
 from stager.planning.job_key import key_of
 from stager.ports import OriginEntry
+from stager.scheduler.entering import content_of
+from stager.scheduler.events import IDS
 from stager.service import reusing
-from stager.service.prepare import SubmitOptions, found_before
+from stager.service.prepare import SubmitOptions, as_asked, found_before
 from stager.service.reusing import Asker, remembered, reuse_lines
 from stager.service.settings import read_settings
 
@@ -61,9 +64,9 @@ class Place:
         store.write(tenant, [result], seen)
         store.close()
 
-    def asked(self, *, by_name: bool = False, tenant: str | None = None) -> reusing.Remembered:
+    def asked(self, *, by_name: bool = False, tenant: str | None = None, verify: bool = False) -> reusing.Remembered:
         answers = {("here", "out"): OriginEntry("out", 7, token_of(self.root / "out"))}
-        asker = Asker(tenant, {}, os.environ, self.root, by_name=by_name)
+        asker = Asker(tenant, {}, os.environ, self.root, by_name=by_name, verify=verify)
         return remembered(self.flow, self.results, asker, answers, ((), ()))
 
     def edited(self) -> None:
@@ -123,3 +126,13 @@ def test_results_that_cannot_be_read_hold_up_no_submit_that_did_not_ask_for_them
     assert "all jobs run" in told and str(place.results) in told and found.reuse.runs.keys() == {"a"}
     with pytest.raises(Corrupt, match="move the file away"):
         place.asked(by_name=True)
+
+
+def test_inputs_that_are_to_be_verified_are_hashed_here_and_unknown_elsewhere(place: Place) -> None:
+    place.remember()
+    assert place.asked(verify=True).reuse.reused.keys() == {"a"} and place.hashed == ["in"]
+    assert "to verify it" in place.asked(verify=True, tenant="").reuse.runs["a"], "what is not here is only known by fetching it"
+    flow = as_asked(place.flow, SubmitOptions(verify_inputs=True))
+    other = as_asked(place.flow, SubmitOptions(verify_inputs=True))
+    ids = {content_of(each, each.files["in"], IDS) for each in (place.flow, flow, other)}
+    assert len(ids) == 3 and workflow_digest(flow) == workflow_digest(place.flow), "no cache has it under this name"
