@@ -6,7 +6,7 @@ import functools
 import json
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,6 +201,45 @@ from_option = click.option(
     multiple=True,
     help="run this job (its id, or its type) and all that follows again, and nothing before it; may be given several times",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """What is not to be made again, how far a run goes, and what is believed of inputs."""
+
+    reuse: bool | None = None
+    rerun: tuple[str, ...] = ()
+    until: tuple[str, ...] = ()
+    begin: tuple[str, ...] = ()
+    verify_inputs: bool = False
+
+    @property
+    def is_part(self) -> bool:
+        """Somebody asks for less than a run of all jobs."""
+        return bool(self.reuse or self.rerun or self.until or self.begin)
+
+    def check(self) -> None:
+        if (self.rerun or self.begin) and self.reuse is False:
+            raise click.UsageError("--rerun and --from say what is not to be reused of what else is: leave out --no-reuse")
+
+    def words(self) -> dict[str, Any]:
+        """For options of a submit, here or at a service."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def reuse_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--reuse, --rerun, --until, --from, --verify-inputs: as one value, `asked`."""
+
+    @functools.wraps(command)
+    def collected(*args: Any, **kwargs: Any) -> Any:
+        said = {field.name: kwargs.pop(field.name) for field in fields(Reuse)}
+        return command(*args, asked=Reuse(**said), **kwargs)
+
+    for option in (verify_option, from_option, until_option, rerun_option, reuse_option):
+        collected = option(collected)
+    return collected
+
+
 spill_option = click.option("--spill", metavar="ORIGIN", help="name of an origin where intermediates may go when space is short")
 output_origin_option = click.option(
     "--output-origin", metavar="URL", help="where the outputs of a Pegasus workflow go, as in file:///data/out or s3://bucket/prefix"

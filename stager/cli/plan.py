@@ -14,22 +14,19 @@ import click
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.options import (
     Given,
+    Reuse,
     Where,
     capacity_option,
     copies_option,
     cores_option,
-    from_option,
     ignore_profiles_option,
     no_direct_option,
     output_origin_option,
     params_option,
     params_text,
-    rerun_option,
-    reuse_option,
+    reuse_options,
     settings_of,
     spill_option,
-    until_option,
-    verify_option,
     where_option,
 )
 from stager.cli.picture_texts import PICTURES
@@ -137,11 +134,7 @@ Example:
 @ignore_profiles_option
 @no_direct_option
 @copies_option
-@reuse_option
-@rerun_option
-@until_option
-@from_option
-@verify_option
+@reuse_options
 @where_option
 @shown_option
 @click.option(
@@ -166,11 +159,7 @@ def command(
     ignore_profiles: bool,
     no_direct: bool,
     copies: int | None,
-    reuse: bool | None,
-    rerun: tuple[str, ...],
-    until: tuple[str, ...],
-    begin: tuple[str, ...],
-    verify_inputs: bool,
+    asked: Reuse,
     where: Where,
     shown: Shown,
     cluster: Path | None,
@@ -198,11 +187,7 @@ def command(
             copies=copies,
             ignore_profiles=ignore_profiles,
             no_direct=no_direct,
-            reuse=reuse,
-            rerun=list(rerun),
-            until=list(until),
-            begin=list(begin),
-            verify_inputs=verify_inputs,
+            **asked.words(),
         )
         plan_there(where, file, options, given, shown)
         return
@@ -210,16 +195,15 @@ def command(
         raise click.UsageError(
             "--topology says what there is, and its plan is not for `submit`: leave out --output, --capacity and --cores"
         )
-    if (rerun or begin) and reuse is False:
-        raise click.UsageError("--rerun and --from say what is not to be reused of what else is: leave out --no-reuse")
+    asked.check()
     of_all = cluster is not None or simulated or (shown.output is not None and shown.drawn is None)
-    if of_all and (reuse or rerun or until or begin):
+    if of_all and asked.is_part:
         text = "--output, --topology and --simulate are about all jobs"
         raise click.UsageError(f"{text}: leave out --reuse, --rerun, --until and --from, or these")
     settings = settings_of(where.state_dir, capacity, cores)
-    asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, reuse, rerun, until, begin, verify_inputs)
-    workflow = as_asked(read_only(settings, file, output_origin, given), asked)
-    plan_here(settings, workflow, asked, cluster, shown, simulated=simulated)
+    options_here = SubmitOptions(spill, ignore_profiles, no_direct, copies, **asked.words())
+    workflow = as_asked(read_only(settings, file, output_origin, given), options_here)
+    plan_here(settings, workflow, options_here, cluster, shown, simulated=simulated)
 
 
 def plan_here(

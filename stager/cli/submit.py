@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from stager.cli.options import (
     Given,
+    Reuse,
     Where,
     capacity_option,
     copies_option,
     cores_option,
-    from_option,
     ignore_profiles_option,
     json_option,
     no_direct_option,
     output_origin_option,
     params_option,
     priority_option,
-    rerun_option,
-    reuse_option,
+    reuse_options,
     settings_of,
     spill_option,
-    until_option,
-    verify_option,
     where_option,
 )
 from stager.client.warm_start import WarmStart, is_listened_on
@@ -67,11 +65,7 @@ Example:
 @no_direct_option
 @copies_option
 @priority_option
-@reuse_option
-@rerun_option
-@until_option
-@from_option
-@verify_option
+@reuse_options
 @where_option
 @json_option
 def command(
@@ -88,11 +82,7 @@ def command(
     no_direct: bool,
     copies: int | None,
     priority: int,
-    reuse: bool | None,
-    rerun: tuple[str, ...],
-    until: tuple[str, ...],
-    begin: tuple[str, ...],
-    verify_inputs: bool,
+    asked: Reuse,
     where: Where,
     as_json: bool,
 ) -> int:
@@ -105,8 +95,7 @@ def command(
     With --server it goes on there: the service reads FILE by its own rules and plans with its own measurements.
     """
     settings = settings_of(where.state_dir, capacity, cores)
-    if (rerun or begin) and reuse is False:
-        raise click.UsageError("--rerun and --from say what is not to be reused of what else is: leave out --no-reuse")
+    asked.check()
     if where.server:
         if plan_file is not None or capacity is not None or cores is not None:
             raise click.UsageError("a service plans for itself: leave out --plan, --capacity and --cores, or --server")
@@ -120,23 +109,19 @@ def command(
             output_origin=output_origin,
             copies=copies,
             priority=priority,
-            reuse=reuse,
-            rerun=list(rerun),
-            until=list(until),
-            begin=list(begin),
-            verify_inputs=verify_inputs,
+            **asked.words(),
         )
         return submit_to(where, settings, file, options, given, detach=detach, quiet=quiet, as_json=as_json)
     with warm_start(settings) as warm:
         from stager.cli.local_submit import submit_here
         from stager.service.prepare import SubmitOptions
 
-        if plan_file is not None and (reuse or rerun or until or begin):
+        if plan_file is not None and asked.is_part:
             raise click.UsageError("--plan runs the plan of all jobs: leave out --reuse, --rerun, --until and --from, or --plan")
-        reuse = False if plan_file is not None else reuse
-        asked = SubmitOptions(spill, ignore_profiles, no_direct, copies, reuse, rerun, until, begin, verify_inputs)
+        asked = replace(asked, reuse=False) if plan_file is not None else asked
+        options_here = SubmitOptions(spill, ignore_profiles, no_direct, copies, **asked.words())
         shown = {"detach": detach, "quiet": quiet, "as_json": as_json}
-        return submit_here(settings, file, output_origin, given, plan_file, asked, warm, priority=priority, **shown)
+        return submit_here(settings, file, output_origin, given, plan_file, options_here, warm, priority=priority, **shown)
 
 
 def warm_start(settings: Settings) -> WarmStart | AbstractContextManager[None]:

@@ -201,7 +201,9 @@ class Look:
         source = self.workflow.files[lfn].sources[0]
         if seen is not None and seen.token == source.token and seen.blake3 != blake3:
             path = f"{source.location.origin}:{source.location.path}"
-            text = f"the content of the input {path} changed, and its size and time are what they were, so it would be taken for the old one"
+            text = (
+                f"the content of the input {path} changed, and its size and time are what they were, so it would be taken for the old one"
+            )
             raise Refused(f"{text}; `touch` it, and submit again", code="input_disguised", subject=lfn)
 
     def held(self, answers: Answers) -> dict[str, SeenAt]:
@@ -231,7 +233,9 @@ class Look:
     def _made_where_sent(self, doubtful: dict[str, Path]) -> dict[str, SeenAt]:
         """Finals in directories that came along: they lie in those of an earlier submit, and are hashed there."""
         found: dict[str, SeenAt] = {}
-        for lfn, file in self.workflow.files.items() if self.sent is not None else ():
+        if self.sent is None:
+            return found
+        for lfn, file in self.workflow.files.items():
             new = self._path_here(file.destination.location) if file.destination is not None and file.kind is FileKind.FILE else None
             if file.destination is None or new is None or not self.sent.holds(new):
                 continue

@@ -277,9 +277,7 @@ def told_of(workflow: Workflow, ready: Ready, asked: SubmitOptions) -> tuple[tup
 def planned(plan: str, workflow: Workflow, fault: wire.ErrorBody | None, reuse: tuple[Sequence[ReusedJob], list[str]]) -> bytes:
     """A `Planned` whose plan is JSON already: of 100,000 jobs it is large, and to read it only to write it takes long."""
     reused, said = reuse
-    told = rest.Planned(
-        plan={}, params=values_of(workflow), notes=list(workflow.notes), fault=fault, jobs_reused=len(reused), reuse=said
-    )
+    told = rest.Planned(plan={}, params=values_of(workflow), notes=list(workflow.notes), fault=fault, jobs_reused=len(reused), reuse=said)
     more = told.model_dump_json(by_alias=True, exclude={"plan"})
     return f'{{"plan":{plan},{more[1:]}'.encode()
 

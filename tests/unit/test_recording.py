@@ -64,7 +64,9 @@ def test_what_ended_well_is_recorded_with_all_that_it_read_and_made(tmp_path: Pa
     made, state = result.outputs[0], machine.state
     assert (made.path, made.size_bytes, made.blake3) == ("mid", 20, state.file_of("w-1", "mid").blake3)
     assert result.parts["input in"] == state.file_of("w-1", "in").blake3 and result.compute_s
-    (seen,) = store.seen("", next(iter(store.db.execute("SELECT origin FROM seen WHERE final = 1")))[0], ["in", "out"], finals=True).values()
+    (seen,) = store.seen(
+        "", next(iter(store.db.execute("SELECT origin FROM seen WHERE final = 1")))[0], ["in", "out"], finals=True
+    ).values()
     assert (seen.path, seen.blake3) == ("out", state.file_of("w-1", "out").blake3) and store.complete() == {"w-1"}
 
 

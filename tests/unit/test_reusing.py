@@ -41,7 +41,10 @@ class Place:
         job = Job("a", "t", ("cp", "in", "out"), inputs=(JobInput("in", "in"),), outputs=(JobOutput("out", "out"),))
         found = (root / "in").stat()
         source = Source(Location("here", "in"), found.st_size, token_of(root / "in"))
-        files = {"in": File("in", size_bytes=found.st_size, sources=(source,)), "out": File("out", destination=Destination(Location("here", "out")))}
+        files = {
+            "in": File("in", size_bytes=found.st_size, sources=(source,)),
+            "out": File("out", destination=Destination(Location("here", "out"))),
+        }
         self.flow = Workflow("w", files, {"a": job}, {"here": here})
         monkeypatch.setattr(reusing, "blake3_of_each", self.hash)
 
@@ -58,7 +61,10 @@ class Place:
         made = MadeOutput("out", 7, contents["out"])
         result = Result(key.digest, "w-1", "a", "t", "w", key.parts, (made,), at, 1.0)
         home = origin_key(self.flow.origins["here"])
-        seen = [SeenAt(home, name, token_of(self.root / name), 7, contents[name], at, "readback" if name == "out" else "") for name in ("in", "out")]
+        seen = [
+            SeenAt(home, name, token_of(self.root / name), 7, contents[name], at, "readback" if name == "out" else "")
+            for name in ("in", "out")
+        ]
         seen[0] = replace(seen[0], size_bytes=6)
         store = ResultsStore(self.results)
         store.write(tenant, [result], seen)
@@ -73,7 +79,9 @@ class Place:
         """Another listing of the input."""
         found = (self.root / "in").stat()
         source = Source(Location("here", "in"), found.st_size, token_of(self.root / "in"))
-        self.flow = replace(self.flow, files={**self.flow.files, "in": replace(self.flow.files["in"], sources=(source,), size_bytes=found.st_size)})
+        self.flow = replace(
+            self.flow, files={**self.flow.files, "in": replace(self.flow.files["in"], sources=(source,), size_bytes=found.st_size)}
+        )
 
 
 def token_of(path: Path) -> str:
@@ -109,7 +117,9 @@ def test_what_did_not_change_is_known_without_reading_it(place: Place) -> None:
     assert place.asked().reuse.reused.keys() == {"a"} and place.hashed == []
 
 
-def test_a_small_input_that_was_edited_is_hashed_and_a_large_one_of_another_size_is_not(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_input_that_was_edited_is_hashed_and_a_large_one_of_another_size_is_not(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.remember()
     (place.root / "in").write_text("another input\n")
     place.edited()
