@@ -142,7 +142,8 @@ def test_what_is_asked_for_runs_again(bed: Bed) -> None:
     assert bed.again("--rerun", "shout")[0] == ["shout"]
     assert bed.again("--rerun", "count")[0] == ALL and bed.again("--rerun", "all")[0] == ALL and bed.again("--no-reuse")[0] == ALL
     assert "names no job" in bed.again("--rerun", "shoot", code=2)[1]
-    assert bed.again("--from", "total")[0] == ["shout", "total"] and bed.again("--until", "total.txt")[0] == ["a", "b", "c", "d", "total"]
+    assert bed.again("--from", "total")[0] == ["shout", "total"] and bed.again("--until", "total.txt")[0] == []
+    assert bed.again("--until", "total.txt", "--no-reuse")[0] == ["a", "b", "c", "d", "total"]
     (bed.place / "count.sh").write_text("wc -c < $1\n")
     assert "job 'count[texts/a.txt]' (and 3 more jobs) has to run" in bed.again("--from", "total", code=3)[1] and bed.ran() == []
     (bed.place / "count.sh").write_text("wc -w < $1\n")

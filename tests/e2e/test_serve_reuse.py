@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.serve_rig import Service, problem
 
-TENANTS = '[tenants.{name}]\nnative_jobs = true\nfile_roots = ["{data}"]\n'
+TENANTS = '[tenants.{name}]\nnative_jobs = {runs}\nfile_roots = ["{data}"]\n'
 WORKFLOW = """stager: 1
 name: twice
 on_exists: replace
@@ -37,9 +37,13 @@ class Lab:
         self.place, self.data = place, place / "data"
         (self.data / "in").mkdir(parents=True)
         (self.data / "in" / "a").write_text("hello\n")
-        tenants = "".join(TENANTS.format(name=name, data=self.data) for name in ("alice", "bob"))
-        self.service = Service(place / "service", tenants, env={"STAGER_REUSE": "on"})
+        self.service = Service(place / "service", self.tenants("alice"), env={"STAGER_REUSE": "on"})
         self.text = WORKFLOW.replace("{ORIGINS}", f'{{data: "file:{self.data}"}}')
+
+    def tenants(self, runs: str) -> str:
+        """Both may use the directory; only one may have its jobs run here."""
+        said = [TENANTS.format(name=name, data=self.data, runs="true" if name == runs else "false") for name in ("alice", "bob")]
+        return "".join(said)
 
     def body(self, **options: Any) -> dict[str, Any]:
         return {"workflow": self.text, "options": options}
@@ -77,8 +81,10 @@ def test_a_tenant_reuses_its_own_results_and_nobody_elses(lab: Lab) -> None:
     assert status["info"]["jobs_reused"] == 2 and {job["reused_from"] for job in jobs} == {"twice-1"}
 
     assert bob.post("/plan", json=lab.body(reuse=True)).json()["jobs_reused"] == 0
+    lab.service.write_tenants(lab.tenants("bob"))
     said, summary = lab.run(bob)
     assert (said["jobs_reused"], said["reuse"], summary["attempts"]) == (0, [], 2), "the same workflow of another tenant"
+    lab.service.write_tenants(lab.tenants("alice"))
 
     assert lab.run(alice, rerun=["count"])[1]["attempts"] == 1 and lab.run(alice, begin=["all"])[1]["attempts"] == 2
     assert lab.run(alice, reuse=False)[1]["attempts"] == 2
