@@ -241,6 +241,9 @@ def check_programs(workflow: Workflow, environ: Mapping[str, str]) -> list[Findi
     wanted: dict[tuple[str, str], str] = {}
     read: dict[str, tuple[tuple[str, ...], int]] = {}
     for job in workflow.jobs.values():
+        # Its programs are in the image.
+        if job.image is not None:
+            continue
         programs = job.argv[:1]
         if job.shell and quotes_like_sh(job.interpreter):
             # Jobs of one `foreach` share their text.

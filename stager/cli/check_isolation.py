@@ -18,7 +18,7 @@ NEED_RIGHTS = frozenset("sudo su doas mount umount fusermount fusermount3 chroot
 
 
 def isolation_notes(workflow: Workflow, environ: Mapping[str, str]) -> Iterator[str]:
-    isolated = [job for job in workflow.jobs.values() if job.isolate]
+    isolated = [job for job in workflow.jobs.values() if job.isolate and job.image is None]
     if not isolated:
         return
     try:

@@ -21,6 +21,7 @@ from stager.model.errors import Refused
 from stager.readers.shells import find_bash
 from stager.service.settings import state_dir_of
 from stager.worker import KeptSandboxes
+from stager.worker.spec import SCRATCH
 
 COMMAND_SHOWN = 400
 MISSING_SHOWN = 5
@@ -69,7 +70,7 @@ def command(run: str, job: str, words: tuple[str, ...], where: Where) -> int:
         tell(sandbox)
     elif sandbox.missing:
         click.echo(missing(sandbox), err=True)
-    enter(sandbox, words or shell_for(talks), surroundings(sandbox, settings_of(where.state_dir).environ, talks), lock)
+    enter(sandbox, words or shell_for(sandbox, talks), surroundings(sandbox, settings_of(where.state_dir).environ, talks), lock)
     raise AssertionError("unreachable: this process has become another")
 
 
@@ -86,10 +87,12 @@ def held(sandbox: wire.Sandbox) -> int:
     raise Refused(f"the sandbox of job {sandbox.job!r} is just being removed", code="no_sandbox", subject=sandbox.job)
 
 
-def shell_for(talks: bool) -> tuple[str, ...]:
+def shell_for(sandbox: wire.Sandbox, talks: bool) -> tuple[str, ...]:
     """That of jobs, not the user's own, whose start files would be looked for in the sandbox. Nor what the machine has its shells do first,
-    which is for people at home.
+    which is for people at home. In a container the one that every image has.
     """
+    if sandbox.container is not None:
+        return ("/bin/sh",)
     bash = find_bash()
     return (bash, "--norc") if bash and talks else (bash or "/bin/sh",)
 
@@ -134,6 +137,8 @@ def enter(sandbox: wire.Sandbox, words: tuple[str, ...], env: Mapping[str, str],
         "result_path": "/dev/null",
         "lock_path": sandbox.lock,
     }
+    if sandbox.container is not None:
+        orders |= {"container": sandbox.container.model_dump(), "scratch_dir": f"{sandbox.directory}/{SCRATCH}"}
     descriptor = os.memfd_create("orders", 0)
     with open(descriptor, "wb", closefd=False) as stream:
         stream.write(json.dumps(orders).encode())

@@ -92,6 +92,8 @@ class Origin:
 
 
 PLAIN_SH = ("/bin/sh", "-c")
+# The input of a job that is the image of its container. No workflow can name another file so.
+IMAGE_PATH = ".stager-image"
 
 
 @acyclic
@@ -148,6 +150,11 @@ class Job:
     def profile(self) -> str:
         """The name of the profile that it adds to, and that is expected of it."""
         return self.kept_by or self.job_type
+
+    @property
+    def image(self) -> str | None:
+        """The file that its container is made of; None: it runs on the host as it is."""
+        return next((entry.lfn for entry in self.inputs if entry.path == IMAGE_PATH), None)
 
     @property
     def lfns(self) -> tuple[str, ...]:

@@ -83,8 +83,12 @@ def candidates_of(workflow: Workflow, shape: Shape, topology: Topology) -> list[
     if not mountable or not all(node.can_link for node in topology.nodes):
         return []
     found = []
+    images = {job.image for job in workflow.jobs.values()}
     for index, lfn in enumerate(shape.files):
         file = workflow.files[lfn]
+        # An image is unpacked, all of it.
+        if lfn in images:
+            continue
         if len(file.sources) != 1 or not shape.readers[index] or shape.size[index] <= COPY_BYTES_MAX:
             continue
         source = file.sources[0]

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from stager.model.files import FileKind
 from stager.model.ids import digest_of
-from stager.model.workflow import PLAIN_SH, Job, Workflow
+from stager.model.workflow import IMAGE_PATH, PLAIN_SH, Job, Workflow
 
 # Another version never meets the keys of this one.
 KEY_VERSION = "1"
 PASSED = "passed variable "
-INPUT, OUTPUT = "input ", "output "
+INPUT, OUTPUT, CONTAINER = "input ", "output ", "container"
 # By name, each as text. A passed variable has the keyed digest of its value.
 Parts = dict[str, str]
 
@@ -75,7 +75,9 @@ def key_of(workflow: Workflow, job: Job, contents: Mapping[str, str], passed: Ma
         parts[PASSED + name] = passed[name]
     for entry in job.inputs:
         file = workflow.files[entry.lfn]
-        parts[INPUT + entry.path] = contents[entry.lfn] + (" executable" if file.executable else "") + of_kind(file.kind)
+        parts[CONTAINER if entry.path == IMAGE_PATH else INPUT + entry.path] = (
+            contents[entry.lfn] + (" executable" if file.executable else "") + of_kind(file.kind)
+        )
     for output in job.outputs:
         file = workflow.files[output.lfn]
         parts[OUTPUT + output.path] = ("optional" if output.optional else "made") + of_kind(file.kind)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from stager.model.files import Destination, File, FileKind
-from stager.model.workflow import Job, JobInput, JobOutput, Origin, Workflow
+from stager.model.workflow import IMAGE_PATH, Job, JobInput, JobOutput, Origin, Workflow
 from stager.readers.lines import Findings, Place, nearest
 from stager.readers.native_catalog import Catalog, destination_of, moved
 from stager.readers.native_foreach import rows_of, unknown_set
@@ -19,14 +19,16 @@ from stager.readers.native_references import rendered_path
 from stager.readers.native_spec import Axis, DestinationSpec, InputSpec, JobSettings, JobSpec, OutputSpec, Reference, WorkflowSpec
 from stager.readers.native_template import Template
 from stager.readers.paths import clean_path, escape_wildcards, fixed_directory
-from stager.readers.shells import STRICT_SH, strict_shell
+from stager.readers.shells import STRICT_SH, in_image, strict_shell
 
 LINKS_MAX = 5_000_000
+# Behind all that `inputs:` lists.
+IMAGE_NUMBER = -1
 ID_LENGTH_MAX = 160
 ALONE = re.compile(
     r"(?:name|engine|origins|io_hints|on_failure|on_exists|spill|defaults|finals)\b"
     r"|jobs\.[^.]+\.(?:run|shell|inputs|after|env|env_pass|cores|memory|memory_limit|retries|timeout|type|stdin)\b"
-    r"|jobs\.[^.]+\.(?:isolate|idempotent|deterministic|reuse)\b"
+    r"|jobs\.[^.]+\.(?:isolate|container|idempotent|deterministic|reuse)\b"
 )
 
 
@@ -257,6 +259,7 @@ class Expansion:
         inputs: tuple[JobInput, ...] = ()
         for number, item in enumerate(spec.inputs):
             inputs += self.inputs(entry, number, item, row)
+        inputs += self.image(entry, row)
         after = tuple(dict.fromkeys(job_id for each in spec.after for job_id in self.waits(entry, each, row)))
         self.links += len(inputs) + len(after)
         stdin, stdout, stderr = (None if stream is None else stream.render(row) for stream in spec.streams)
@@ -266,7 +269,7 @@ class Expansion:
             argv=tuple([template.render(row) for template in spec.argv]),
             shell=spec.shell,
             kept_by="" if spec.type_is_shared else f"{self.spec.name}/{spec.job_type}",
-            interpreter=(settings.shell or self.strict_shell) if spec.shell else (),
+            interpreter=self.interpreter(settings) if spec.shell else (),
             inputs=inputs,
             outputs=entry.outputs[position],
             after=after,
@@ -285,6 +288,19 @@ class Expansion:
             deterministic=settings.deterministic,
             reuse=settings.reuse,
         )
+
+    def interpreter(self, settings: JobSettings) -> tuple[str, ...]:
+        """In a container it is the image's."""
+        if settings.container is None:
+            return settings.shell or self.strict_shell
+        return in_image(settings.shell)
+
+    def image(self, entry: JobEntry, row: Mapping[str, str]) -> tuple[JobInput, ...]:
+        """Of its container, if it has one."""
+        item = entry.spec.settings.container
+        if item is None:
+            return ()
+        return tuple(self.shared(each.lfn, IMAGE_PATH) for each in self.inputs(entry, IMAGE_NUMBER, item, row))
 
     def waits(self, entry: JobEntry, each: tuple[Template, Place, str], row: Mapping[str, str]) -> tuple[str, ...]:
         """All jobs of an entry by its name, or one by its id."""

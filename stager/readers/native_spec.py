@@ -65,6 +65,7 @@ SHARED_KEYS = (
     "env",
     "env_pass",
     "isolate",
+    "container",
     "idempotent",
     "deterministic",
     "reuse",
@@ -203,6 +204,7 @@ class JobSettings:
     deterministic: bool = False
     reuse: bool = True
     on_exists: OnExists | None = None
+    container: InputSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +237,7 @@ class JobSpec:
         places += [output.path for output in self.outputs]
         places += [output.destination.path for output in self.outputs if output.destination is not None]
         places += [template for _, template in self.settings.env] + [template for template, _, _ in self.after]
+        places += [self.settings.container.reference.path] if self.settings.container is not None else []
         places += [*self.argv, *(stream for stream in self.streams if stream is not None)]
         return {hole for template in places for hole in template.holes} | set(self.shell_holes)
 

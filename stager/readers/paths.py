@@ -14,6 +14,8 @@ from functools import lru_cache
 NAME_BYTES_MAX = 255
 PATH_BYTES_MAX = 4000
 RESERVED_PREFIX = ".stager"
+# Images of containers that are no files.
+REGISTRY = re.compile(r"(?:docker|oras|library|shub)://")
 # What `**/` stands for.
 DIRECTORIES = "(?:[^/.][^/]*/)*"
 QUICK = re.compile(r"[^/.\0\ud800-\udfff][^/\0\ud800-\udfff]{0,59}(?:/[^/.\0\ud800-\udfff][^/\0\ud800-\udfff]{0,59}){0,9}")

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stager.model.files import Destination, File, Location, Source
-from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
+from stager.model.workflow import IMAGE_PATH, Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.ports import OriginAccess
 from stager.readers.graph_check import check_graph
 from stager.readers.lines import Place, WorkflowInvalid, compose, read_text
-from stager.readers.pegasus_catalogs import Catalogs, name_of, profiles_of, read_catalogs
+from stager.readers.paths import REGISTRY
+from stager.readers.pegasus_catalogs import Catalogs, Container, name_of, profiles_of, read_catalogs
 from stager.readers.pegasus_form import CheckedMapping, Reports, collection_paused, in_order
 from stager.readers.pegasus_jobs import Jobs, PegasusJob, Use, read_jobs
 from stager.readers.pegasus_places import NotServed, Pfn, Places, parse_pfn
@@ -124,8 +125,21 @@ class Assembly:
                 program_name = name_of(owner.key)
                 message = f"{program_name!r} is staged as {executable.lfn!r}, which is another file of the workflow too; rename that file"
                 self.reports.wrong(owner.file, owner.place, "transformations", message)
+        if program is not None and program.container is not None:
+            self.add_image(program.container)
         for use in [*job.inputs.values(), *(Use(word, word, job.place) for word in (program.files if program else ()))]:
             self.add_external(job, use)
+
+    def add_image(self, container: Container) -> None:
+        """One file for all jobs in it. One that is none is refused elsewhere."""
+        if REGISTRY.match(container.image):
+            return
+        lfn = image_lfn(container)
+        wanted = External(lfn, container.file, container.place, [(container.site, container.image)], container.sha256)
+        known = self.externals.setdefault(lfn, wanted)
+        if lfn in self.made or known.pfns != wanted.pfns:
+            message = f"the image of container {container.name!r} is called {lfn!r}, as another file of the workflow is; rename that"
+            self.reports.wrong(container.file, container.place, "containers", message)
 
     def add_external(self, job: PegasusJob, use: Use) -> None:
         replica = self.catalogs.replicas.get(use.lfn)
@@ -169,7 +183,7 @@ class Assembly:
         found, elsewhere = [], []
         for site, text in external.pfns:
             try:
-                found.append((site, parse_pfn(text, self.path.parent)))
+                found.append((site, parse_pfn(text, self.path.absolute().parent)))
             except NotServed as reason:
                 elsewhere.append(str(reason))
             except ValueError as error:
@@ -210,6 +224,8 @@ class Assembly:
         paths = {lfn: use.path for lfn, use in job.inputs.items() if lfn in self.externals or lfn in self.made}
         for lfn in (*(each.lfn for each in program.executables), *program.files):
             paths.setdefault(lfn, lfn)
+        if program.container is not None:
+            paths[image_lfn(program.container)] = IMAGE_PATH
         parents = {self.made[lfn].id for lfn in paths if lfn in self.made}
         return Job(
             id=job.id,
@@ -228,3 +244,7 @@ class Assembly:
             stderr=job.streams.get("stderr"),
             compute_s=settings.compute_s,
         )
+
+
+def image_lfn(container: Container) -> str:
+    return f"{container.name}.image"

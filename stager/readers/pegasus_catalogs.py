@@ -46,10 +46,25 @@ class Transformation:
     has_hooks: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Container:
+    """`image`: where it is, at `site`. `mounts`: directories of the host that it asks for."""
+
+    file: str
+    place: Place
+    name: str
+    image: str
+    site: str
+    profiles: Profiles
+    mounts: tuple[str, ...] = ()
+    sha256: str | None = None
+
+
 @dataclass(slots=True)
 class Catalogs:
     replicas: dict[str, Replica] = field(default_factory=dict)
     transformations: dict[Key, Transformation] = field(default_factory=dict)
+    containers: dict[str, Container] = field(default_factory=dict)
     site_profiles: dict[str, Profiles] = field(default_factory=dict)
     looked_for: dict[str, list[str]] = field(default_factory=dict)
 
@@ -60,16 +75,20 @@ def read_catalogs(reports: Reports, workflow: CheckedMapping, path: Path) -> Cat
         read_replica(entry, catalogs)
     for entry in catalog(reports, workflow, path, "transformationCatalog", "transformations", catalogs):
         read_transformation(entry, catalogs)
+    for entry in catalog(reports, workflow, path, "transformationCatalog", "containers", catalogs, beside="transformations"):
+        read_container(entry, catalogs)
     for entry in catalog(reports, workflow, path, "siteCatalog", "sites", catalogs):
         catalogs.site_profiles[entry.text("name", required=True)] = profiles_of(entry)
     return catalogs
 
 
-def catalog(reports: Reports, workflow: CheckedMapping, path: Path, inline: str, word: str, catalogs: Catalogs) -> Iterator[CheckedMapping]:
-    """The entries of one catalog."""
+def catalog(
+    reports: Reports, workflow: CheckedMapping, path: Path, inline: str, word: str, catalogs: Catalogs, beside: str = ""
+) -> Iterator[CheckedMapping]:
+    """The entries of one catalog. `beside`: what its files are called by, where that is another word."""
     if workflow.has(inline):
         return workflow.entry(inline).entries(word)
-    names = names_beside(path, word)
+    names = names_beside(path, beside or word)
     catalogs.looked_for[word] = names
     found = next((path.parent / name for name in names if (path.parent / name).is_file()), None)
     if found is None:
@@ -137,6 +156,18 @@ def read_transformation(entry: CheckedMapping, catalogs: Catalogs) -> None:
         return
     requires = entry.texts("requires")
     catalogs.transformations[key] = Transformation(entry.file, entry.place, key, sites, profiles, requires, has_hooks(entry))
+
+
+def read_container(entry: CheckedMapping, catalogs: Catalogs) -> None:
+    name = entry.text("name", required=True)
+    if name in catalogs.containers:
+        first = catalogs.containers[name].place.line
+        entry.reports.wrong(entry.file, entry.place, entry.where, f"the container {name!r} is listed twice, first in line {first}")
+        return
+    image, mounts = entry.text("image", required=True), tuple(entry.texts("mounts"))
+    catalogs.containers[name] = Container(
+        entry.file, entry.place, name, image, entry.text("image_site") or "local", profiles_of(entry), mounts, sha256_of(entry)
+    )
 
 
 def has_hooks(entry: CheckedMapping) -> bool:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from stager.readers.lines import nearest
-from stager.readers.pegasus_catalogs import Catalogs, Key, Profiles, Transformation, TransformationSite, key_from, name_of
+from stager.readers.paths import REGISTRY
+from stager.readers.pegasus_catalogs import Catalogs, Container, Key, Profiles, Transformation, TransformationSite, key_from, name_of
 from stager.readers.pegasus_form import Reports
 from stager.readers.pegasus_jobs import PegasusJob
 
@@ -33,6 +34,7 @@ class Program:
     executables: list[Executable] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     layers: list[Profiles] = field(default_factory=list)
+    container: Container | None = None
 
 
 class Programs:
@@ -60,7 +62,9 @@ class Programs:
         if picked is None:
             return None
         program = Program(self.argv0(transformation, picked))
-        program.layers = [self.catalogs.site_profiles.get(picked.name, {}), transformation.profiles, picked.profiles]
+        program.container = self.catalogs.containers.get(picked.container)
+        own = [program.container.profiles] if program.container is not None else []
+        program.layers = [self.catalogs.site_profiles.get(picked.name, {}), *own, transformation.profiles, picked.profiles]
         program.files = [word for each in needed for word in each.requires if self.is_file(word)]
         for each in needed:
             choice = self.pick(each)
@@ -122,10 +126,21 @@ class Programs:
             self.reports.refuse_in(job.id, transformation.place, "transformations.hooks", message)
         picked = self.pick(transformation)
         if picked is not None and picked.container:
-            message = f"containers are not started, and {name!r} runs in {picked.container!r}; list a pfn without container"
-            self.reports.refuse_in(
-                job.id, job.place, "transformations.sites.container", message + ", or a script that calls apptainer or docker"
-            )
+            self.refuse_unserved_container(job, name, picked.container)
+
+    def refuse_unserved_container(self, job: PegasusJob, name: str, asked: str) -> None:
+        found = self.catalogs.containers.get(asked)
+        key = "transformations.sites.container"
+        if found is None:
+            hint = nearest(asked, self.catalogs.containers)
+            self.reports.wrong_in(job.id, job.place, key, f"{name!r} runs in {asked!r}, which is not among the containers{hint}")
+        elif found.mounts:
+            message = f"a container finds the job's files alone, and {asked!r} mounts {found.mounts[0]!r}; make it an input"
+            self.reports.refuse_in(job.id, job.place, "containers.mounts", message)
+        elif (scheme := REGISTRY.match(found.image)) is not None:
+            message = f"no {scheme[0]} image is pulled, and {name!r} runs in {asked!r}; bring it once"
+            way = f"skopeo copy {found.image} docker-archive:image.tar, and image: image.tar"
+            self.reports.refuse_in(job.id, job.place, "containers.image", f"{message}: {way}")
 
     def missing(self, key: Key) -> str:
         listed = {name_of(each): each for each in self.catalogs.transformations}

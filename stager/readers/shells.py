@@ -30,6 +30,11 @@ def strict_shell() -> tuple[str, ...]:
     return (bash, *STRICT) if bash else STRICT_SH
 
 
+def in_image(shell: tuple[str, ...]) -> tuple[str, ...]:
+    """The one of a job in a container, whose image has its own bash or none. `shell`: what the workflow says; empty: nothing."""
+    return ("bash", *STRICT) if not shell or (shell[0] in BASH_PLACES and shell[1:] == STRICT) else shell
+
+
 def shell_named(text: str) -> tuple[str, ...]:
     if text == "bash":
         return (find_bash() or "bash", *STRICT)

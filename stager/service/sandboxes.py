@@ -19,7 +19,7 @@ from stager.scheduler.states import CopyState, JobState
 from stager.service.inquiry import Inquiry
 from stager.service.known_runs import KnownRuns
 from stager.worker import AttemptSpec, InputAccess, Kept, KeptSandboxes
-from stager.worker.environment import job_environment
+from stager.worker.images import environment_in, noted
 from stager.worker.place import read_json
 from stager.worker.spec import SCRATCH
 
@@ -98,7 +98,8 @@ class Sandboxes:
             raise await self.inquiry.ask(lambda: self._none_kept(run, job))
         spec = AttemptSpec.from_json(said)
         spec = replace(spec, env=dict(entry.env))
-        links = {each.path: each.file_id for each in spec.inputs if each.access is InputAccess.LINK}
+        container = noted(found.place) if spec.image is not None else None
+        links = {each.path: each.file_id for each in spec.inputs if each.access is InputAccess.LINK and each is not spec.image}
         held = await self.inquiry.ask(lambda: self.furnishing.held_now(self.runs.state, set(links.values())))
         mounts = await self.furnishing.linked(found, {path: held[file] for path, file in links.items() if file in held})
         missing = [path for path, file in links.items() if file not in held] + [each.path for each in spec.direct]
@@ -119,11 +120,12 @@ class Sandboxes:
             lock=found.place.lock,
             program=self.program,
             command=[*entry.argv] or [entry.shell],
-            env=job_environment(spec, found.place.sandbox, {}),
+            env=environment_in(spec, found.place, {}, container),
             env_pass=[name for name in entry.env_pass if name not in declared],
             mounts=mounts,
             missing=missing,
             ended=str(fault.get("message") or ""),
+            container=None if container is None else wire.ImageRoot(**container.to_wire()),
         )
 
     def _none_kept(self, run: str, job: str) -> StagerError:

@@ -65,6 +65,9 @@ def traced_workflow(workflow: Workflow, job_id: str, prefix: Sequence[str], give
     No file of it is a final. Raises InvalidInput for a job, or an input of it, that is not there.
     """
     job = job_named(workflow, job_id)
+    if job.image is not None:
+        text = f"job {job_id!r} runs in a container, and the tracer is a program of this host; trace it with `container: none`"
+        raise InvalidInput(text, subject=job_id)
     inputs = {entry.lfn for entry in job.inputs}
     strange = [lfn for lfn in given if lfn not in inputs]
     if strange:

@@ -37,6 +37,7 @@ from stager.wire.past import AttemptSpan, Explanation, HostOfRun, MoveSpan, Path
 from stager.wire.runs import (
     AttemptLog,
     FileCounts,
+    ImageRoot,
     JobList,
     JobLogs,
     JobView,
@@ -89,6 +90,7 @@ __all__ = [
     "LedgerEntry",
     "LedgerTotals",
     "Losses",
+    "ImageRoot",
     "Mount",
     "MoveSpan",
     "NodeDrain",

@@ -215,6 +215,13 @@ class Mount(Body):
     directory: bool
 
 
+class ImageRoot(Body):
+    """The unpacked image that was a job's root directory, and where in it the job found its sandbox."""
+
+    root_dir: str
+    sandbox_at: str
+
+
 class Sandbox(Body):
     """The sandbox that a failed job left, over the owner's socket only. `directory` is used while `lock` is held shared. `program` enters
     it with `mounts`. `env_pass`: what the job takes from its submitter besides. `missing`: inputs that are not on the node now.
@@ -232,6 +239,7 @@ class Sandbox(Body):
     mounts: list[Mount]
     missing: list[str]
     ended: str
+    container: ImageRoot | None = None
 
 
 class Losses(Body):

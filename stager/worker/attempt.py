@@ -117,6 +117,8 @@ NOT_STARTED_CLASS = {
     "program_not_executable": ErrorClass.INVALID_INPUT,
     "stdin_unreadable": ErrorClass.INVALID_INPUT,
     "cannot_link": ErrorClass.REFUSED,
+    "no_container": ErrorClass.REFUSED,
+    "container_failed": ErrorClass.REFUSED,
     "isolation_failed": ErrorClass.REFUSED,
 }
 

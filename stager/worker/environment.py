@@ -6,13 +6,18 @@ May know: an attempt's spec. One rule: nothing of the scheduler's own environmen
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from stager.worker.spec import SCRATCH, AttemptSpec
 
 DEFAULT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 
-def job_environment(spec: AttemptSpec, sandbox: str, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Declared variables win over inherited ones, ours that name the attempt over all."""
+def job_environment(
+    spec: AttemptSpec, sandbox: str, inherited: Mapping[str, str], images: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Declared variables win over inherited ones, ours that name the attempt over all. `images`: those that its image sets. `sandbox`: as
+    the job finds it.
+    """
     own = {"STAGER_RUN": spec.run_id, "STAGER_JOB": spec.job_id, "STAGER_ATTEMPT": spec.attempt_id}
-    return DEFAULT | dict(inherited) | {"HOME": sandbox, "TMPDIR": f"{sandbox}/{SCRATCH}"} | dict(spec.env) | own
+    return DEFAULT | dict(images) | dict(inherited) | {"HOME": sandbox, "TMPDIR": f"{sandbox}/{SCRATCH}"} | dict(spec.env) | own

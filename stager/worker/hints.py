@@ -1,4 +1,4 @@
-"""A word to a job that failed and whose last output says that a write was refused.
+"""A word to a job that failed where a write was refused, or where its image lacks a program.
 
 May know: how an attempt ended, the end of its log. One rule: it adds to a message and changes no outcome: programs print what they like.
 """
@@ -12,14 +12,18 @@ from dataclasses import replace
 from typing import Any
 
 from stager.worker.attempt import AttemptResult
+from stager.worker.spec import AttemptSpec
 
 TAIL_BYTES = 4096
 # Of mounts, and of Landlock.
 REFUSALS = (("mounts", b"Read-only file system"), ("landlock", b"Permission denied"))
 
 
-def with_hint(ended: AttemptResult, result: Mapping[str, Any]) -> AttemptResult:
+def with_hint(spec: AttemptSpec, ended: AttemptResult, result: Mapping[str, Any]) -> AttemptResult:
     """The same, where nothing says so."""
+    if ended.fault is not None and spec.image is not None and result.get("code") == "program_not_found":
+        text = "in the container; `shell: sh` is for images without bash, and what lies on the host is not in the image"
+        return replace(ended, fault=replace(ended.fault, message=f"{ended.fault.message}, {text}"))
     if ended.fault is None or result["outcome"] != "exited" or ended.isolation in ("", "none"):
         return ended
     tail = end_of(ended.stderr_path)

@@ -54,6 +54,11 @@ class Place:
         return f"{self.directory}/staged.json"
 
     @property
+    def container(self) -> str:
+        """What the job's container was made of; of one without a container it is not there."""
+        return f"{self.directory}/container.json"
+
+    @property
     def lock(self) -> str:
         return f"{self.directory}/lock"
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from stager.worker.images import Container
 from stager.worker.place import Place, publish_json, read_json, write_all
 from stager.worker.spec import SCRATCH, AttemptSpec
 
@@ -31,8 +32,16 @@ PID_WAIT_S, PID_PAUSE_S = 2.0, 0.01
 
 
 def reaper_spec(
-    spec: AttemptSpec, place: Place, env: Mapping[str, str], mounts: Sequence[Mapping[str, Any]], logs: tuple[str, str], epoch: int
+    spec: AttemptSpec,
+    place: Place,
+    env: Mapping[str, str],
+    mounts: Sequence[Mapping[str, Any]],
+    logs: tuple[str, str],
+    epoch: int,
+    container: Container | None = None,
 ) -> dict[str, Any]:
+    """Its image is the root directory of the job, and none of its inputs."""
+    image = f"{place.sandbox}/{spec.image.path}" if spec.image is not None else None
     return {
         "attempt_id": spec.attempt_id,
         "epoch": epoch,
@@ -43,13 +52,14 @@ def reaper_spec(
         "stdin": f"{place.sandbox}/{spec.stdin}" if spec.stdin else None,
         "stdout": logs[0],
         "stderr": logs[1],
-        "mounts": list(mounts),
+        "mounts": [mount for mount in mounts if mount["target"] != image],
         "timeout_s": spec.timeout_s,
         "grace_s": spec.grace_s,
         "result_path": place.result,
         "lock_path": place.lock,
         **({"unprivileged": True} if spec.unprivileged else {}),
         **(isolation(spec, place) if spec.isolate else {}),
+        **({"container": container.to_wire(), "scratch_dir": f"{place.sandbox}/{SCRATCH}"} if container is not None else {}),
         **({"memory_limit_bytes": spec.memory_limit_bytes} if spec.memory_limit_bytes is not None else {}),
     }
 

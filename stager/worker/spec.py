@@ -13,6 +13,7 @@ from typing import Any
 
 from stager.model.errors import InvalidInput
 from stager.model.files import FileKind
+from stager.model.workflow import IMAGE_PATH
 
 ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,128}\Z")
 # The job's TMPDIR, dropped before its outputs are taken.
@@ -121,6 +122,11 @@ class AttemptSpec:
     def input_paths(self) -> list[str]:
         """In the sandbox, of what is staged and of what is read directly."""
         return [*(entry.path for entry in self.inputs), *(entry.path for entry in self.direct)]
+
+    @property
+    def image(self) -> AttemptInput | None:
+        """Of its container. None: it runs on the host as it is."""
+        return next((entry for entry in self.inputs if entry.path == IMAGE_PATH), None)
 
     @property
     def reservation(self) -> str:

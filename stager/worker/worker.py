@@ -25,9 +25,9 @@ from stager.wire.node import Released
 from stager.worker import direct_access, reaper
 from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, changed_fault, fault_of, lost_fault, measures_of
 from stager.worker.captured import put_log
-from stager.worker.environment import job_environment
 from stager.worker.fullness import NO_SPACE, if_full, with_full
 from stager.worker.hints import with_hint
+from stager.worker.images import Images, environment_in
 from stager.worker.leftover import with_found
 from stager.worker.node_port import UNASKED_CODES, NodePort
 from stager.worker.place import Place, log_paths, publish_json, read_json, write_json
@@ -52,6 +52,7 @@ class Worker:
 
     def __init__(self, state_dir: Path, node: NodePort, *, binary: str, inherited: Mapping[str, str], epoch: int = 0) -> None:
         self.state_dir, self.node, self.binary, self.inherited, self.epoch = state_dir, node, binary, dict(inherited), epoch
+        self.images = Images(state_dir)
         self.reapers: dict[str, Reaper] = {}
         # Attempts between their first step and the start of their reaper; True: to be ended.
         self.starting: dict[str, bool] = {}
@@ -163,10 +164,18 @@ class Worker:
             return failed(spec, direct_access.not_staged(spec, problem) or unless_unasked(problem))
         if self.starting[spec.attempt_id]:
             return self._result(spec, {"outcome": "killed"}, staged.copied_bytes)
+        container, image = None, spec.image
+        if image is not None:
+            try:
+                container = await self.images.container_of(spec, image, place, staged)
+            except StagerError as problem:
+                return failed(spec, problem.fault())
+            if self.starting[spec.attempt_id]:
+                return self._result(spec, {"outcome": "killed"}, staged.copied_bytes)
         try:
             logs = self._prepare(spec, place)
-            env = job_environment(spec, place.sandbox, self.inherited)
-            orders = reaper.reaper_spec(spec, place, env, msgspec.to_builtins(staged.mounts), logs, self.epoch)
+            env = environment_in(spec, place, self.inherited, container)
+            orders = reaper.reaper_spec(spec, place, env, msgspec.to_builtins(staged.mounts), logs, self.epoch, container)
             started = self.reapers[spec.attempt_id] = Reaper(self.binary, orders, logs[1])
             started.copied_bytes = staged.copied_bytes
         except OSError as problem:
@@ -205,7 +214,7 @@ class Worker:
         """The job has ended. Repeatable: stage-out and release are idempotent on the node."""
         ended = self._result(spec, result, copied_bytes)
         if ended.outcome is not Outcome.OK:
-            ended = with_hint(ended, result)
+            ended = with_hint(spec, ended, result)
             return await self.release(spec, place, await asyncio.to_thread(if_full, spec, place, result, ended))
         try:
             await self._settle_sandbox(spec, place)

@@ -12,6 +12,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from tests.e2e.apart_rig import SCRATCH, Apart
 from tests.e2e.nodes_rig import batches_of, given_in
+from tests.testbed.images import docker_archive, programs
 from tests.testbed.network import Network, needs_network
 
 # One worker starts the hosts once for all of them.
@@ -105,6 +106,30 @@ def test_an_exit_code_comes_with_what_the_job_printed(apart: Apart) -> None:
     assert (ended.outcome, ended.exit_code) == (ev.Outcome.FAILED, 7)
     assert "why it failed" in apart.stager.run("logs", ended.run, "wrong").stdout
     assert "never" not in apart.stored()
+
+
+BOXED = """
+stager: 1
+name: boxed
+origins:
+  lab: ORIGIN
+jobs:
+  boxed:
+    run: 'cat /etc/of-the-image in > made; if ls /srv; then exit 9; fi'
+    shell: sh
+    container: lab:tools.tar
+    inputs: {in: lab:in}
+    outputs: {made: {to: lab:boxed}}
+"""
+
+
+def test_a_host_gets_the_image_of_a_container_as_an_input(apart: Apart, short_dir: Path) -> None:
+    image = docker_archive(short_dir / "tools.tar", programs("sh", "cat", "ls"), {"etc/of-the-image": b"it is\n"})
+    apart.put("in", b"given\n")
+    apart.put("tools.tar", image.read_bytes())
+    apart.stager.run("submit", written(apart, BOXED))
+    assert apart.stored()["boxed"] == b"it is\ngiven\n"
+    assert sum(len(list(host.outside(SCRATCH).glob("images/sha256-*"))) for host in apart.sites.values()) == 1
 
 
 HELD = """

@@ -214,15 +214,17 @@ jobs:
 jobDependencies: [{id: sub, children: [c]}]
 """,
         "replicas: [{lfn: 'f.*', regex: true, pfns: [{site: local, pfn: /data/f}]}]",
-        T + "- {name: boxed, sites: [{name: local, pfn: /bin/b, type: installed, container: image}]}\n",
+        T
+        + "- {name: boxed, sites: [{name: local, pfn: /bin/b, type: installed, container: image}]}\n"
+        + "containers: [{name: image, type: docker, image: 'docker://host/boxed:1'}]\n",
     )
     message = refusal(tmp_path, text, output_origin=None)
     for told in (
-        "workflow.yml:11:8: hooks: hooks are not run",
+        "workflow.yml:12:8: hooks: hooks are not run",
         "(type: inout); read one name and write another (job: a with 'x')",
         "take them out, or make each part a job of its own (jobs: a with 'ck', c with 'ck')",
         "hooks of jobs are not run; take them out, or make the command a job of its own (job: b)",
-        "containers are not started, and 'boxed' runs in 'image'",
+        "no docker:// image is pulled, and 'boxed' runs in 'image'; bring it once: skopeo copy docker://host/boxed:1",
         "sub-workflows (type: pegasusWorkflow) are not run; run the inner workflow first, as a workflow of its own (job: sub)",
         "sub-workflows (type: condorWorkflow) are not run",
         "regex replica 'f.*': which files it stands for is not known before the run",
@@ -231,6 +233,30 @@ jobDependencies: [{id: sub, children: [c]}]
         assert told in message, f"{told}\n--- not in ---\n{message}"
     assert "made by no job" not in message and "there is no job" not in message
     assert len(message.splitlines()) == 9
+
+
+BOXED = """- {name: boxed, sites: [{name: inside, pfn: /opt/b, type: installed, container: %s}]}
+containers:
+- {name: tools, type: singularity, image: /data/tools.sif, image_site: cluster, profiles: {env: {A: container, B: container}}}
+- {name: mounts, type: docker, image: /data/tools.tar, mounts: ["/data:/data:ro"]}
+"""
+BOXED_JOB = "jobs:\n- {type: job, name: boxed, id: b, arguments: [], uses: [], profiles: {env: {A: job}}}\n"
+
+
+def test_a_container_is_an_image_that_its_jobs_read(tmp_path: Path) -> None:
+    found = read(tmp_path, small(BOXED_JOB, transformations=T + BOXED % "tools"))
+    job = found.jobs["b"]
+    assert job.image == "tools.image" and job.argv == ("/opt/b",) and dict(job.env) == {"A": "job", "B": "container"}
+    [source] = found.files["tools.image"].sources
+    assert source.location.path.endswith("tools.sif") and source.site == "cluster"
+
+
+def test_containers_that_are_nowhere_or_mount_directories_are_named(tmp_path: Path) -> None:
+    assert "'boxed' runs in 'tool', which is not among the containers; did you mean 'tools'?" in complaint(
+        tmp_path, small(BOXED_JOB, transformations=T + BOXED % "tool")
+    )
+    told = refusal(tmp_path, small(BOXED_JOB, transformations=T + BOXED % "mounts"))
+    assert "'mounts' mounts '/data:/data:ro'; make it an input" in told
 
 
 def test_an_unused_container_and_empty_hooks_are_no_matter(tmp_path: Path) -> None:

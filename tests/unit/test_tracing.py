@@ -10,7 +10,7 @@ import pytest
 from stager.adapters.strace import Trace
 from stager.model.errors import InvalidInput, Refused
 from stager.model.profiling import Kind, Sample, Side, group_files
-from stager.model.workflow import IoHint, OriginKind, Workflow
+from stager.model.workflow import IMAGE_PATH, IoHint, JobInput, OriginKind, Workflow
 from stager.service.tracing import TracedFile, find_strace, trace_sample, traced_files, traced_workflow
 from tests.unit.test_plan import external, job, made, workflow_of
 
@@ -37,6 +37,9 @@ def workflow() -> Workflow:
 
 
 def test_only_what_the_job_needs_is_run_and_nothing_is_final() -> None:
+    boxed = replace(workflow().jobs["look"], inputs=(JobInput("tools", IMAGE_PATH),))
+    with pytest.raises(InvalidInput, match="runs in a container"):
+        traced_workflow(replace(workflow(), jobs=workflow().jobs | {"look": boxed}), "look", PREFIX, {})
     traced = traced_workflow(workflow(), "look", PREFIX, {})
     assert list(traced.jobs) == ["first", "setup", "look"] and list(traced.files) == ["a", "b", "mid", "end"]
     assert not any(file.is_final for file in traced.files.values()) and traced.spill_origin is None

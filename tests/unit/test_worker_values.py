@@ -167,9 +167,9 @@ def test_a_job_whose_write_was_refused_is_told_so(tmp_path: Path, printed: str, 
     outcome, fault = fault_of(said, "j1", "r1")
     (tmp_path / "err").write_text(printed)
     ended = AttemptResult(attempt_id="a", outcome=outcome, fault=fault, isolation=isolation, stderr_path=str(tmp_path / "err"))
-    hinted = with_hint(ended, said).fault
+    hinted = with_hint(spec(), ended, said).fault
     assert hinted is not None and ("isolate: off" in hinted.message) is is_hinted
-    assert with_hint(ended, said | {"outcome": "signalled"}) == ended
+    assert with_hint(spec(), ended, said | {"outcome": "signalled"}) == ended
 
 
 def test_what_was_not_seen_stays_none() -> None:

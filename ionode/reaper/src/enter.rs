@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::isolate::Mode;
 use crate::spec::Spec;
-use crate::{launch, links, sys};
+use crate::{container, launch, links, sys};
 
 /// `orders`: a descriptor of the spec, which is closed: it holds the environment. Returns only where it failed.
 pub fn enter(orders: RawFd) -> String {
@@ -28,10 +28,17 @@ fn prepared(orders: RawFd) -> Result<Spec, String> {
     let spec = Spec::read(&PathBuf::from(format!("/proc/self/fd/{orders}")))?;
     sys::close(orders);
     sys::set_umask(0o022);
-    if !spec.mounts.is_empty() {
+    if !spec.mounts.is_empty() || spec.container.is_some() {
         unshare()?;
         links::bind_all(spec.sandbox(), &spec.mounts)?;
     }
+    let spec = match &spec.container {
+        Some(container) => {
+            container::enter(&spec, container)?;
+            spec.inside(container)
+        }
+        None => spec,
+    };
     let cwd = CString::new(spec.cwd.as_os_str().as_bytes()).map_err(|_| "the directory's name holds a NUL byte".to_string())?;
     // After the mounts: a directory may lie in one of them.
     sys::open_at(libc::AT_FDCWD, &cwd, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0)

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libc::{c_char, c_int, pid_t};
 
@@ -33,6 +33,12 @@ pub struct Logs {
 impl Logs {
     pub fn open(spec: &Spec) -> Result<Logs, Refusal> {
         Ok(Logs { stdout: open_log(&spec.stdout)?, stderr: open_log(&spec.stderr)? })
+    }
+
+    /// Of stdout and stderr, wherever their files lie.
+    pub fn paths(&self) -> (PathBuf, PathBuf) {
+        let path = |fd: &OwnedFd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        (path(&self.stdout), path(&self.stderr))
     }
 }
 

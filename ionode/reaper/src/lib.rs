@@ -5,6 +5,7 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 mod confine;
+mod container;
 mod enter;
 mod isolate;
 mod landlock;
@@ -23,7 +24,7 @@ mod tree;
 mod watch;
 
 pub use report::{Outcome, Report};
-pub use spec::{Link, Spec};
+pub use spec::{Container, Link, Spec};
 
 /// `enter` failed before its program began.
 pub const EXIT_NOT_ENTERED: i32 = 126;

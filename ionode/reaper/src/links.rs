@@ -33,7 +33,7 @@ fn bind(sandbox: &Path, link: &Link) -> Result<(), String> {
 }
 
 /// In a user namespace the flags of the mount below are locked: leaving one out would be refused.
-fn kept_flags(mounted: &OwnedFd) -> Result<c_ulong, String> {
+pub fn kept_flags(mounted: &OwnedFd) -> Result<c_ulong, String> {
     let has = sys::mount_flags_of(mounted).map_err(|error| format!("its mount flags cannot be read: {error}"))?;
     let pairs = [
         (libc::ST_NOEXEC, libc::MS_NOEXEC),
@@ -54,7 +54,7 @@ fn require_kind(fd: &OwnedFd, directory: bool, path: &Path) -> Result<(), String
 }
 
 /// O_PATH of something below `sandbox`, symlinks refused at every step.
-fn open_inside(sandbox: &Path, path: &Path) -> Result<OwnedFd, String> {
+pub fn open_inside(sandbox: &Path, path: &Path) -> Result<OwnedFd, String> {
     let below = if path.is_absolute() { path.strip_prefix(sandbox).map_err(|_| "it lies outside the sandbox".to_string())? } else { path };
     let mut names = Vec::new();
     for part in below.components() {

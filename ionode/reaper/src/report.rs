@@ -23,7 +23,7 @@ pub enum Outcome {
 pub struct Report {
     pub attempt_id: String,
     pub outcome: Outcome,
-    /// Only with `not_started`: program_not_found, program_not_executable, cannot_link, link_failed, stdin_unreadable, start_failed.
+    /// Only with `not_started`: program_not_found, program_not_executable, cannot_link, link_failed, no_container, container_failed, stdin_unreadable, start_failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     pub exit_code: Option<i32>,

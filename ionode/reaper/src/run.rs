@@ -14,10 +14,10 @@ use crate::confine::{self, Confinement};
 use crate::isolate::Mode;
 use crate::launch::{launch, Logs};
 use crate::report::{now_s, Outcome, Report};
-use crate::spec::Spec;
+use crate::spec::{Container, Spec};
 use crate::supervise::{sweep, Supervisor};
 use crate::tree::Reach;
-use crate::{links, lock, sys, watch, EXIT_NO_RESULT, EXIT_RESULT_WRITTEN, EXIT_TAKEN, EXIT_USAGE};
+use crate::{container, links, lock, sys, watch, EXIT_NO_RESULT, EXIT_RESULT_WRITTEN, EXIT_TAKEN, EXIT_USAGE};
 
 /// Beyond the grace: how long the init may take to end the tree before it is killed itself, and the tree with it.
 const INIT_MARGIN: Duration = Duration::from_secs(5);
@@ -62,11 +62,17 @@ fn attempt(spec: &Spec, lock: &File) -> Report {
         Err(refusal) => return Report::not_started(&spec.attempt_id, refusal.code, refusal.message),
     };
     let mut why_not = Vec::new();
-    for mode in Mode::worth_trying(spec.isolate || !spec.mounts.is_empty()) {
+    for mode in Mode::worth_trying(spec.isolate || spec.container.is_some() || !spec.mounts.is_empty()) {
         match isolated(spec, mode, &logs, lock) {
             Answer::Report(report) => return *report,
             Answer::NoNamespace(why) => why_not.push(why),
         }
+    }
+    if spec.container.is_some() {
+        why_not.dedup();
+        let message =
+            format!("containers cannot be run on this host, since it gives this user no mount namespace ({})", why_not.join("; "));
+        return Report::not_started(&spec.attempt_id, "no_container", message);
     }
     if spec.mounts.is_empty() {
         return supervised(spec, &logs, Reach::Descendants, false);
@@ -130,7 +136,7 @@ fn serve_as_init(spec: &Spec, mode: Mode, logs: &Logs, life: &OwnedFd, ids: (lib
     }
     let refused = |code, message| Answer::Report(Box::new(Report::not_started(&spec.attempt_id, code, message)));
     // Before the sandbox is mounted on itself: it may lie below one of these, and what the job does in it is its own affair.
-    let watch = if spec.isolate && spec.watch { watch::begin(&spec.origins) } else { None };
+    let watch = if spec.isolate && spec.watch && spec.container.is_none() { watch::begin(&spec.origins) } else { None };
     let confined = match spec.isolate.then(|| confine::by_mounts(spec)).transpose() {
         Ok(confined) => confined.unwrap_or(false),
         Err(message) => return refused("isolation_failed", message),
@@ -138,11 +144,22 @@ fn serve_as_init(spec: &Spec, mode: Mode, logs: &Logs, life: &OwnedFd, ids: (lib
     if let Err(message) = links::bind_all(spec.sandbox(), &spec.mounts) {
         return refused("link_failed", message);
     }
-    let mut report = supervised(spec, logs, reach, confined);
+    let contained = match spec.container.as_ref().map(|container| contained(spec, container, logs)).transpose() {
+        Ok(contained) => contained,
+        Err(message) => return refused("container_failed", message),
+    };
+    let mut report = supervised(contained.as_ref().unwrap_or(spec), logs, reach, confined || contained.is_some());
     if let Some((opened, count)) = watch.map(|watch| watch.opened(spec)).filter(|(_, count)| *count > 0) {
         (report.opened, report.opened_count) = (opened, Some(count));
     }
     Answer::Report(Box::new(report))
+}
+
+/// What it is to run once the image is its root directory: its logs are known by their descriptors alone then.
+fn contained(spec: &Spec, container: &Container, logs: &Logs) -> Result<Spec, String> {
+    container::enter(spec, container)?;
+    let (stdout, stderr) = logs.paths();
+    Ok(Spec { stdout, stderr, ..spec.inside(container) })
 }
 
 /// `mounts`: its namespace keeps it to its sandbox already.

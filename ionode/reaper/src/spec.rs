@@ -14,6 +14,14 @@ pub struct Link {
     pub directory: bool,
 }
 
+/// An unpacked image, and the place in it where the job finds its sandbox.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Container {
+    pub root_dir: PathBuf,
+    pub sandbox_at: PathBuf,
+}
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
@@ -47,6 +55,9 @@ pub struct Spec {
     /// It is told what an isolated job opens below them.
     #[serde(default)]
     pub watch: bool,
+    /// What its root directory is instead of the host's.
+    #[serde(default)]
+    pub container: Option<Container>,
     /// Its tree is ended where it holds more memory than this.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
@@ -72,6 +83,23 @@ impl Spec {
         self.sandbox_dir.as_deref().unwrap_or(&self.cwd)
     }
 
+    /// The same, with the paths of its sandbox as they are in the image.
+    pub fn inside(&self, container: &Container) -> Spec {
+        let sandbox = self.sandbox();
+        let moved = |path: &Path| match path.strip_prefix(sandbox) {
+            Ok(below) if below.as_os_str().is_empty() => container.sandbox_at.clone(),
+            Ok(below) => container.sandbox_at.join(below),
+            Err(_) => path.to_path_buf(),
+        };
+        Spec {
+            cwd: moved(&self.cwd),
+            sandbox_dir: Some(container.sandbox_at.clone()),
+            stdin: self.stdin.as_deref().map(moved),
+            scratch_dir: self.scratch_dir.as_deref().map(moved),
+            ..self.clone()
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         for (key, path) in [
             ("cwd", &self.cwd),
@@ -88,6 +116,10 @@ impl Spec {
         }
         for path in &self.origins {
             absolute("origins", path)?;
+        }
+        if let Some(container) = &self.container {
+            absolute("container.root_dir", &container.root_dir)?;
+            absolute("container.sandbox_at", &container.sandbox_at)?;
         }
         if !self.cwd.starts_with(self.sandbox()) {
             return Err(format!("cwd {:?} is not inside sandbox_dir {:?}", self.cwd, self.sandbox()));

@@ -106,6 +106,18 @@ pub fn mount(source: &CStr, target: &CStr, kind: &CStr, flags: c_ulong) -> io::R
     check(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, std::ptr::null()) }).map(|_| ())
 }
 
+/// This process's root directory becomes the mount at `new_root`, and the one before goes to `put_old`.
+pub fn pivot_root(new_root: &CStr, put_old: &CStr) -> io::Result<()> {
+    // SAFETY: two NUL-terminated strings.
+    check(unsafe { libc::syscall(libc::SYS_pivot_root, new_root.as_ptr(), put_old.as_ptr()) } as c_int).map(|_| ())
+}
+
+/// With all that is mounted below it, from sight at once.
+pub fn unmount(place: &CStr) -> io::Result<()> {
+    // SAFETY: a NUL-terminated string.
+    check(unsafe { libc::umount2(place.as_ptr(), libc::MNT_DETACH) }).map(|_| ())
+}
+
 /// Everything from 3 up. What is opened later carries O_CLOEXEC, so the job inherits nothing but its standard descriptors.
 pub fn close_inherited() {
     // SAFETY: called before this process has opened anything of its own.

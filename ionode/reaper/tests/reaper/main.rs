@@ -2,6 +2,7 @@
 
 mod case;
 mod confined;
+mod contained;
 mod entering;
 mod holding;
 mod linking;

@@ -1,0 +1,172 @@
+"""Jobs in containers, by real processes: what they find, how their ends are told, and what becomes of their image."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stager.scheduler import commands as cmd
+from stager.service.state_dir import StateDir
+from stager.worker.image_file import own_architecture
+from tests.e2e.nodes_rig import batches_of, given_in
+from tests.testbed.images import PROGRAMS, docker_archive, programs
+from tests.testbed.processes import all_pids, command_line
+from tests.testbed.stager import Stager
+from tests.testbed.waiting import wait_until
+
+pytestmark = pytest.mark.xdist_group("containers")
+
+
+def is_running(token: str) -> bool:
+    return any(token in command_line(pid) for pid in all_pids())
+
+
+class Bed:
+    """One state directory for all: an image is unpacked once for them."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.stager = Stager(place / "s", place / "home")
+        files = programs("bash", *PROGRAMS)
+        self.env = {"PATH": "/bin", "OF_IMAGE": "yes", "LANG": "image"}
+        docker_archive(place / "tools.tar", files, {"etc/of-the-image": b"it is\n"}, env=self.env)
+        self.files = files
+
+    def submitted(self, name: str, text: str, *words: str, code: int = 0) -> str:
+        (self.place / f"{name}.yml").write_text(f"stager: 1\nname: {name}\non_exists: replace\n{text}")
+        done = self.stager.run("submit", f"{name}.yml", *words, cwd=self.place, code=code)
+        return done.stdout + done.stderr
+
+    def out(self, name: str) -> str:
+        return (self.place / "out" / name).read_text()
+
+
+@pytest.fixture(scope="module")
+def bed(session_dir: Path) -> Iterator[Bed]:
+    place = session_dir / "containers"
+    place.mkdir()
+    made = Bed(place)
+    yield made
+    made.stager.end()
+
+
+LOOK = """
+defaults: {container: here:tools.tar, retries: 0}
+jobs:
+  look:
+    run: |
+      ls -A / > root.txt; env > env.txt; ls -A . > sandbox.txt; id -u >> sandbox.txt
+      cat /etc/of-the-image given.txt > read.txt; echo x > /tmp/t; ls .tmp >> read.txt; pwd >> read.txt
+      for place in / /etc; do if echo x > $place/new; then echo wrote >> read.txt; fi; done
+      if ls PLACE; then echo "the host's" >> read.txt; fi
+      echo printed; echo complained >&2
+    inputs: [here:given.txt]
+    env: {LANG: job}
+    outputs: {root.txt: "here:out/", env.txt: "here:out/", sandbox.txt: "here:out/", read.txt: "here:out/"}
+  more: {foreach: {number: 1..3}, run: "echo {number} > {number}.txt", outputs: ["{number}.txt"]}
+  host: {run: "cat *.txt > all.txt; test -d PLACE", inputs: ["[1-3].txt"], container: none, outputs: {all.txt: "here:out/"}}
+"""
+
+
+def test_a_job_finds_its_image_its_sandbox_and_nothing_of_the_host(bed: Bed) -> None:
+    (bed.place / "given.txt").write_text("given\n")
+    bed.submitted("look", LOOK.replace("PLACE", str(bed.place)))
+    found = dict(line.split("=", 1) for line in bed.out("env.txt").splitlines())
+    assert found["OF_IMAGE"] == "yes" and found["LANG"] == "job" and found["PATH"] == "/bin", "the job's variables win over the image's"
+    assert found["HOME"] == "/sandbox" and found["TMPDIR"] == "/sandbox/.tmp" and found["STAGER_JOB"] == "look"
+    assert not {"home", "root", "srv", "mnt"} & set(bed.out("root.txt").split())
+    assert bed.out("read.txt") == "it is\ngiven\nt\n/sandbox\n"
+    assert bed.out("sandbox.txt").split()[-1] == str(os.getuid()) and "given.txt" in bed.out("sandbox.txt")
+    assert bed.out("all.txt") == "1\n2\n3\n"
+    logs = bed.stager.run("logs", "look", "look")
+    assert "printed" in logs.stdout and "complained" in logs.stdout + logs.stderr
+    fetched = [each for each in given_in(batches_of(StateDir(bed.stager.state_dir)), cmd.Fetch) if each.lfn == "tools.tar"]
+    assert len(fetched) == 1, "one fetch for four jobs"
+    unpacked = [each for each in (bed.stager.state_dir / "images").iterdir() if not each.name.startswith(".")]
+    assert len(unpacked) == 1
+
+
+ENDS = """
+defaults: {container: here:tools.tar, retries: 0}
+jobs:
+  code: {run: "exit 7"}
+  signal: {run: "kill -9 $$"}
+  large: {run: "x=$(head -c 90000000 /dev/zero | cat -v); sleep 60", memory: 40 MB}
+  late: {run: "sleep 60", timeout: 0.5 s}
+  missing: {run: [no-such-program]}
+  bashless: {run: "true", container: here:bare.tar}
+  other: {run: "true", container: here:other.tar}
+  broken: {run: "true", container: here:given.tar}
+"""
+
+
+def test_ends_are_told_as_without_a_container_and_images_that_do_not_do_by_name(bed: Bed) -> None:
+    other = "arm64" if own_architecture() != "arm64" else "amd64"
+    docker_archive(bed.place / "bare.tar", programs("sh"))
+    docker_archive(bed.place / "other.tar", programs("sh"), architecture=other)
+    (bed.place / "given.tar").write_text("no image\n" * 99)
+    bed.submitted("ends", ENDS, code=1)
+    told = {job["job"]: str(job) for job in bed.stager.json("jobs", "ends")}
+    for job, word in {
+        "code": "ended with exit code 7",
+        "signal": "signal 9",
+        "large": "where memory: 40 MB is declared; it was ended",
+        "late": "timeout",
+        "missing": "'no-such-program'",
+        "bashless": "`shell: sh` is for images without bash",
+        "other": f"the image is for {other}, and this host is {own_architecture()}",
+        "broken": "this is no image: neither a Docker archive, an OCI archive or a SIF file",
+    }.items():
+        assert word.replace("'", "") in told[job].replace("'", "").replace('"', "").replace("\\", ""), told[job]
+    shell = bed.stager.run("shell", "ends", "code", "--", "cat", "/etc/of-the-image", cwd=bed.place)
+    assert shell.stdout == "it is\n", "a shell in its sandbox is in its container"
+
+
+def test_a_cancelled_job_leaves_no_process(bed: Bed) -> None:
+    token = f"3000.{os.getpid()}"
+    bed.submitted("long", f'jobs: {{a: {{run: "sleep {token} & sleep {token}", container: "here:tools.tar"}}}}\n', "--detach")
+    wait_until(lambda: is_running(token), "the job to run")
+    bed.stager.run("cancel", "long", "--yes")
+    wait_until(lambda: not is_running(token), "the job to end")
+    assert "cancelled" in [run["state"] for run in bed.stager.json("runs") if run["run"].startswith("long")]
+
+
+def test_another_image_runs_its_jobs_again_and_explain_says_so(bed: Bed) -> None:
+    docker_archive(bed.place / "own.tar", bed.files, env=bed.env)
+    text = 'jobs: {a: {run: "echo x > a.txt", container: "here:own.tar", outputs: {a.txt: "here:out/"}}}\n'
+    bed.submitted("again", text, "--reuse")
+    assert re.search(r"1 of 1 jobs reused", bed.submitted("again", text, "--reuse"))
+    docker_archive(bed.place / "own.tar", bed.files, {"etc/new": b""}, env=bed.env)
+    told = bed.stager.run("plan", "again.yml", "--reuse", "--explain", "a", cwd=bed.place)
+    assert "container: " in told.stdout + told.stderr
+    assert "0 of 1 jobs reused" in bed.submitted("again", text, "--reuse")
+
+
+PEGASUS = """
+pegasus: "5.0"
+name: boxed
+replicaCatalog: {replicas: [{lfn: given.txt, pfns: [{site: local, pfn: given.txt}]}]}
+transformationCatalog:
+  transformations:
+  - {name: copy, sites: [{name: incontainer, pfn: /bin/sh, type: installed, container: tools}]}
+  containers:
+  - {name: tools, type: docker, image: tools.tar, profiles: {env: {OF_CATALOG: word}}}
+jobs:
+- type: job
+  name: copy
+  id: one
+  arguments: [-c, "'cat given.txt /etc/of-the-image; echo $OF_CATALOG'"]
+  stdout: made.txt
+  uses: [{lfn: given.txt, type: input}, {lfn: made.txt, type: output, stageOut: true}]
+"""
+
+
+def test_a_pegasus_workflow_with_a_container_runs(bed: Bed) -> None:
+    (bed.place / "given.txt").write_text("given\n")
+    (bed.place / "boxed.yml").write_text(PEGASUS)
+    bed.stager.run("submit", "boxed.yml", "--output-origin", str(bed.place / "out"), cwd=bed.place)
+    assert bed.out("made.txt") == "given\nit is\nword\n"

@@ -1,0 +1,132 @@
+"""Image files: what each is known by, what is refused, and what is unpacked of layers that strangers made (stager/worker/unpack.py)."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stager.model.errors import InvalidInput, StagerError
+from stager.worker.image_file import image_of, own_architecture
+from stager.worker.unpack import ROOT, sif_variables, unpacked
+from tests.testbed.images import docker_archive, layer, oci_archive, sif, written
+
+TOOLS = {"bin/tool": b"#!/bin/sh\n", "etc/name": b"first"}
+
+
+def root_of(image: Path, directory: Path) -> Path:
+    return Path(unpacked(image, directory)["root_dir"])
+
+
+def test_a_docker_and_an_oci_archive_of_one_image_are_one_image(tmp_path: Path) -> None:
+    images = [make(tmp_path / name, TOOLS, env={"A": "1"}) for make, name in ((docker_archive, "d.tar"), (oci_archive, "o.tar"))]
+    first, second = map(image_of, images)
+    assert first.identity == second.identity and first.env == second.env == {"A": "1"} and first.architecture == own_architecture()
+    assert root_of(images[0], tmp_path / "i") == root_of(images[1], tmp_path / "i")
+    assert [each.name for each in (tmp_path / "i").iterdir() if not each.name.startswith(".")] == [first.identity]
+
+
+def test_layers_lie_over_one_another_and_whiteouts_take_away(tmp_path: Path) -> None:
+    lower = {"etc/name": b"first", "etc/gone": b"x", "opt/old/a": b"a", "opt/old/b": b"b", "lib": "usr/lib", "usr/lib/one": b"1"}
+    upper = {"etc/name": b"second", "etc/.wh.gone": b"", "opt/old/c": b"c", "opt/old/.wh..wh..opq": b"", "lib/two": b"2"}
+    root = root_of(docker_archive(tmp_path / "i.tar", lower, upper), tmp_path / "i")
+    assert (root / "etc/name").read_bytes() == b"second" and not (root / "etc/gone").exists()
+    assert os.listdir(root / "opt/old") == ["c"], "what its own layer brings stays"
+    assert sorted(os.listdir(root / "usr/lib")) == ["one", "two"], "through a link inside the image"
+    assert all((root / name).is_dir() for name in ("proc", "dev", "tmp", "var/tmp", "sandbox")) and (root / "etc/hosts").is_file()
+
+
+def device(path: str) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(path)
+    entry.type, entry.devmajor, entry.devminor = tarfile.CHRTYPE, 1, 3
+    return entry
+
+
+def hard_link(path: str, target: str) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(path)
+    entry.type, entry.linkname = tarfile.LNKTYPE, target
+    return entry
+
+
+def test_no_layer_writes_beside_its_image(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    attacks: dict[str, Any] = {
+        "../../../outside/up": b"x",
+        f"{outside}/absolute": b"x",
+        "way": str(outside),
+        "way/through": b"x",
+        "etc/resolv.conf": str(outside / "kept"),
+        "tmp": str(outside),
+        "null": device("null"),
+        "suid": b"x",
+    }
+    root = root_of(docker_archive(tmp_path / "i.tar", attacks), tmp_path / "i")
+    assert os.listdir(outside) == ["kept"] and (outside / "kept").read_text() == "kept"
+    assert not (root / "null").exists(), "no device"
+    assert not (root / "etc/resolv.conf").is_symlink() and not (root / "tmp").is_symlink(), "nothing is mounted through a link"
+    with pytest.raises(StagerError):
+        unpacked(docker_archive(tmp_path / "h.tar", {"way": str(outside), "hard": hard_link("hard", "way/kept")}), tmp_path / "i")
+
+
+def test_what_is_no_image_for_this_host_is_refused_by_name(tmp_path: Path) -> None:
+    def refusal(path: Path) -> str:
+        with pytest.raises(InvalidInput) as caught:
+            unpacked(path, tmp_path / "i")
+        return caught.value.message
+
+    good = docker_archive(tmp_path / "good.tar", TOOLS)
+    (tmp_path / "text").write_text("no image\n" * 100)
+    (tmp_path / "packed").write_bytes(gzip.compress(good.read_bytes()))
+    assert "neither a Docker archive, an OCI archive or a SIF file" in refusal(tmp_path / "text")
+    assert "it is compressed as a whole" in refusal(tmp_path / "packed")
+    other = "arm64" if own_architecture() != "arm64" else "amd64"
+    assert f"the image is for {other}, and this host is {own_architecture()}" in refusal(
+        docker_archive(tmp_path / "o", TOOLS, architecture=other)
+    )
+    assert "neither manifest.json nor index.json" in refusal(written(tmp_path / "other.tar", {"a": b""}))
+    damaged = good.read_bytes().replace(b"first", b"FIRST")
+    (tmp_path / "damaged.tar").write_bytes(damaged)
+    assert "has another content than its configuration says" in refusal(tmp_path / "damaged.tar")
+    (tmp_path / "short.tar").write_bytes(good.read_bytes()[:2000])
+    refusal(tmp_path / "short.tar")
+    assert [each for each in (tmp_path / "i").iterdir() if not each.name.endswith(".lock")] == [], "nothing is left of them"
+
+
+def test_a_member_may_not_be_what_its_digest_is_not(tmp_path: Path) -> None:
+    path = oci_archive(tmp_path / "o.tar", TOOLS, env={"A": "1"})
+    path.write_bytes(path.read_bytes().replace(b'"A=1"', b'"A=2"'))
+    with pytest.raises(InvalidInput, match="another content than its name says"):
+        image_of(path)
+
+
+@pytest.mark.skipif(shutil.which("mksquashfs") is None, reason="squashfs-tools are not installed")
+def test_a_sif_file_is_unpacked_with_the_variables_that_its_scripts_set(tmp_path: Path) -> None:
+    scripts = b'#!/bin/sh\nexport PATH="/opt/bin:/bin"\nexport LANG="${LANG:-"C.UTF-8"}"\nexport OTHER="$PATH:/x"\n'
+    path = sif(tmp_path / "i.sif", TOOLS | {".singularity.d/env/10-docker2singularity.sh": scripts})
+    told = unpacked(path, tmp_path / "i")
+    assert (Path(told["root_dir"]) / "etc/name").read_bytes() == b"first" and (Path(told["root_dir"]) / "sandbox").is_dir()
+    assert told["env"] == {"PATH": "/opt/bin:/bin", "LANG": "C.UTF-8"}
+    other = "arm64" if own_architecture() != "arm64" else "amd64"
+    with pytest.raises(InvalidInput, match=f"is for {other}"):
+        unpacked(sif(tmp_path / "o.sif", TOOLS, other), tmp_path / "i")
+
+
+def test_scripts_of_a_sif_file_are_not_looked_for_through_links(tmp_path: Path) -> None:
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env/a.sh").write_text("export A=1\n")
+    root = tmp_path / ROOT
+    (root / ".singularity.d").mkdir(parents=True)
+    (root / ".singularity.d/env").symlink_to(tmp_path / "env")
+    assert sif_variables(root) == {}
+
+
+def test_a_layer_is_as_it_was_made() -> None:
+    """So that two archives of it have one digest."""
+    assert layer(TOOLS) == layer(TOOLS)
