@@ -11,11 +11,13 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 from stager.adapters.transaction import transaction
 from stager.model.errors import Corrupt, Refused
-from stager.model.results import MadeOutput, Result, SeenAt
+from stager.model.results import KeptOutput, MadeOutput, Result, SeenAt
 
 FORMAT = 1
 # How long a write waits for another program's: the scheduler stands still meanwhile.
@@ -37,7 +39,17 @@ SCHEMA = (
     # Runs of which all is here. The journal may tell more of the others.
     "CREATE TABLE complete (run TEXT PRIMARY KEY) WITHOUT ROWID",
 )
+# Came later, and may be missing in a file that nobody has written since.
+KEPT_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS kept (
+    tenant TEXT NOT NULL, key TEXT NOT NULL, path TEXT NOT NULL, file TEXT NOT NULL, size_bytes INTEGER NOT NULL, blake3 TEXT NOT NULL,
+    executable INTEGER NOT NULL, remake_s REAL NOT NULL, PRIMARY KEY (tenant, key, path)
+) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS kept_by_file ON kept (file)",
+)
+NAMED = "EXISTS (SELECT 1 FROM results WHERE results.tenant = kept.tenant AND results.key = kept.key)"
 RESULT = "key, run, job, job_type, workflow, parts, outputs, made_at, compute_s, last_used_at"
+KEPT = "file, size_bytes, blake3, executable, remake_s"
 SEEN = "origin, path, token, size_bytes, blake3, at, verified, synced"
 
 
@@ -78,6 +90,9 @@ class ResultsStore:
                         self.db.execute(statement)
                     self.db.execute("INSERT INTO meta VALUES ('secret', ?)", (secrets.token_hex(32),))
                     self.db.execute(f"PRAGMA user_version = {FORMAT}")
+        self.has_kept = not read_only or bool(self.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'kept'").fetchone())
+        for statement in () if read_only else KEPT_SCHEMA:
+            self.db.execute(statement)
 
     def passed(self, env: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
         """Of each variable a digest of its value that only this state directory can make; empty of one that is not set."""
@@ -91,9 +106,12 @@ class ResultsStore:
         seen: Sequence[SeenAt] = (),
         used: Sequence[tuple[str, float]] = (),
         complete: str = "",
+        kept: Sequence[tuple[str, str, KeptOutput]] = (),
+        gone: Sequence[str] = (),
     ) -> None:
         """The newest counts. `used`: keys of results that a run reused, and when. `complete`: a run of which nothing is missing now.
-        Raises sqlite3.Error, and nothing was written then.
+        `kept`: by key and path, what nodes hold; `gone`: files that they do not any more. Raises sqlite3.Error, and nothing was written
+        then.
         """
         rows = [
             (
@@ -133,6 +151,9 @@ class ResultsStore:
                 "UPDATE results SET last_used_at = max(last_used_at, ?) WHERE tenant = ? AND key = ?",
                 [(at, tenant, key) for key, at in used],
             )
+            held = [(tenant, key, path, *astuple(output)) for key, path, output in kept]
+            self.db.executemany(f"INSERT OR REPLACE INTO kept VALUES ({', '.join('?' * 8)})", held)
+            self.db.executemany("DELETE FROM kept WHERE file = ?", [(file,) for file in gone])
             if complete:
                 self.db.execute("INSERT OR REPLACE INTO complete VALUES (?)", (complete,))
 
@@ -159,6 +180,18 @@ class ResultsStore:
         rows = self.db.execute(f"SELECT {SEEN} FROM seen WHERE {where}", (tenant, origin, int(finals), json.dumps(paths)))
         return {row[1]: SeenAt(*row) for row in rows}
 
+    def kept(self, tenant: str) -> dict[tuple[str, str], KeptOutput]:
+        """By key and path, what nodes hold of results."""
+        if not self.has_kept:
+            return {}
+        rows = self.db.execute(f"SELECT key, path, {KEPT} FROM kept WHERE tenant = ?", (tenant,))
+        return {(row[0], row[1]): kept_of(row[2:]) for row in rows}
+
+    def kept_files(self) -> list[tuple[str, KeptOutput]]:
+        """Of everybody, each with its tenant."""
+        rows = self.db.execute(f"SELECT tenant, {KEPT} FROM kept ORDER BY file") if self.has_kept else ()
+        return [(row[0], kept_of(row[1:])) for row in rows]
+
     def results(self, tenant: str, *, run: str = "", job: str = "", limit: int = -1) -> list[Result]:
         """The newest first; of one run, or of one job, or all."""
         where = "tenant = ?1 AND (?2 = '' OR run = ?2) AND (?3 = '' OR job = ?3)"
@@ -171,13 +204,20 @@ class ResultsStore:
             "(?1 IS NULL OR tenant = ?1) AND (?2 = '' OR run = ?2) AND (?3 = '' OR job = ?3) AND (?4 = '' OR job_type = ?4) "
             "AND (?5 IS NULL OR last_used_at < ?5)"
         )
-        return self.db.execute(f"DELETE FROM results WHERE {where}", (tenant, run, job, job_type, unused_since)).rowcount
+        count = self.db.execute(f"DELETE FROM results WHERE {where}", (tenant, run, job, job_type, unused_since)).rowcount
+        self.db.execute(f"DELETE FROM kept WHERE NOT {NAMED}")
+        return count
 
     def count(self) -> int:
         return int(self.db.execute("SELECT count(*) FROM results").fetchone()[0])
 
     def close(self) -> None:
         self.db.close()
+
+
+def kept_of(row: Sequence[Any]) -> KeptOutput:
+    file, size_bytes, blake3, executable, remake_s = row
+    return KeptOutput(file, size_bytes, blake3, bool(executable), remake_s)
 
 
 def keyed(secret: bytes, name: str, value: str) -> str:

@@ -23,9 +23,9 @@ Example:
   stager gc montage-3f2a"""
 )
 @click.argument("runs", nargs=-1, type=RunName())
-@click.option("--cache", is_flag=True, help="also drop cached inputs and finals that no unfinished run needs")
+@click.option("--cache", is_flag=True, help="also drop cached inputs, finals and kept results that no unfinished run needs")
 @click.option("--runs", "records", is_flag=True, help="also forget all runs that are over for good: their ledgers, reports and timelines")
-@click.option("--results", is_flag=True, help="also forget what jobs made, so that the next submits make it again")
+@click.option("--results", is_flag=True, help="also forget what jobs made, and drop kept results: the next submits make it again")
 @click.option("--dry-run", is_flag=True, help="say what would go, remove nothing")
 @state_dir_option
 @json_option
@@ -36,14 +36,14 @@ def command(runs: tuple[str, ...], cache: bool, records: bool, results: bool, dr
     """
     with reach_here(state_dir) as client:
         names = [find_run(client, run).name for run in runs]
-        report = client.gc(GcRequest(runs=names, cache=cache, dry_run=dry_run, records=records))
-    forgotten = forget_results(settings_of(state_dir).state_dir, dry_run=dry_run) if results else 0
+        forgotten = forget_results(settings_of(state_dir).state_dir, dry_run=dry_run) if results else 0
+        report = client.gc(GcRequest(runs=names, cache=cache, dry_run=dry_run, records=records, results=results))
     if as_json:
         print_json({**report.model_dump(mode="json"), "results": forgotten})
         return
     parts = [f"the logs of jobs of {report.logs} runs"]
     parts += [f"{report.sandboxes} sandboxes of failed jobs"] if report.sandboxes else []
-    parts += [f"{report.replicas} replicas"] if cache else []
+    parts += [f"{report.replicas} replicas"] if cache or report.replicas else []
     parts += [f"{len(report.runs)} runs with their ledgers and reports"] if records or runs else []
     parts += [f"{forgotten} results of jobs"] if results else []
     click.echo(f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}: {format_size(report.freed_bytes)}")

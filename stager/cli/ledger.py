@@ -22,7 +22,8 @@ Example:
 @json_option
 def command(run: str | None, finals: bool, where: Where, as_json: bool) -> None:
     """Each file RUN made: at risk, safe on the node, written or durable at its origin, how that was verified, and what of it the origin
-    was told to put on its disk; or released, an intermediate that was made, that its last reader is done with and that nobody keeps.
+    was told to put on its disk; or released, an intermediate that was made, that its last reader is done with and that nobody keeps; or
+    kept, such a one that is still there for later runs.
     """
     with reach(where) as client:
         entries = [entry for entry in find_run(client, run).ledger() if entry.final or not finals]
@@ -46,3 +47,5 @@ def command(run: str | None, finals: bool, where: Where, as_json: bool) -> None:
     print_table(columns, rows)
     if any(entry.state == "released" for entry in entries):
         click.echo("released: no job reads it any more, so its space may go to other files")
+    if kept := [entry.size_bytes or 0 for entry in entries if entry.state == "kept"]:
+        click.echo(f"kept results: {format_size(sum(kept))}, evictable: no job of this run reads them, and a later run may")

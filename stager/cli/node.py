@@ -58,6 +58,8 @@ def listed(where: Where, as_json: bool) -> None:
     columns += [("only there", "left"), ("store", "left"), ("address", "left")]
     print_table(columns, (row_of(node) for node in nodes))
     for node in nodes:
+        if node.kept_bytes:
+            click.echo(f"{node.node}: kept results: {format_size(node.kept_bytes)}, evictable")
         if said := node.why or node.problem:
             click.echo(f"{node.node}: {said}")
 

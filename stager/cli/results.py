@@ -13,11 +13,13 @@ import click
 
 from stager.adapters.results_store import ResultsStore, open_to_read
 from stager.cli.options import Duration, json_option, print_json, settings_of, state_dir_option
+from stager.cli.reach import reach_here
 from stager.cli.tables import print_table
 from stager.model.errors import InvalidInput
 from stager.model.results import Result
 from stager.model.units import format_duration, format_size
 from stager.service.state_dir import StateDir, results_of
+from stager.wire import GcRequest
 
 SHOWN = 40
 OWN = ""
@@ -132,7 +134,9 @@ Example:
 @click.option("--all", "everything", is_flag=True, help="all there are")
 @state_dir_option
 def forget_command(job: str, job_type: str, run: str, unused_for_s: float | None, everything: bool, state_dir: Path | None) -> None:
-    """Forget results, so that these jobs run again. Of several options all must hold. Files at origins stay as they are."""
+    """Forget results, so that these jobs run again. Of several options all must hold. Nodes drop what they keep of them. Files at origins
+    stay as they are.
+    """
     if everything == bool(job or job_type or run or unused_for_s is not None):
         raise click.UsageError("say what to forget: --job, --type, --run, --unused-for, or --all by itself")
     path = results_of(StateDir(settings_of(state_dir).state_dir))
@@ -142,7 +146,12 @@ def forget_command(job: str, job_type: str, run: str, unused_for_s: float | None
     store = ResultsStore(path)
     try:
         since = None if unused_for_s is None else time.time() - unused_for_s
+        before = store.kept(OWN)
         count = store.forget(OWN, run=run, job=job, job_type=job_type, unused_since=since)
+        were_kept = len(store.kept(OWN)) < len(before)
     finally:
         store.close()
+    if were_kept:
+        with reach_here(state_dir) as client:
+            client.gc(GcRequest(results=True, logs=False))
     click.echo(f"{count} result{'' if count == 1 else 's'} forgotten")

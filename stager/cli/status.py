@@ -48,6 +48,8 @@ def command(run: str | None, where: Where, as_json: bool) -> None:
             f"node {node.node}: {format_size(node.used_bytes)} used, "
             f"{format_size(node.reserved_bytes)} reserved of {format_size(node.capacity_bytes)}{state}"
         )
+        if node.kept_bytes:
+            click.echo(f"  kept results: {format_size(node.kept_bytes)}, evictable")
     for transfer in status.transfers:
         click.echo(
             f"{transfer.direction} {transfer.lfn}: {format_size(transfer.bytes_done)} of {format_size(transfer.bytes_total)}, "

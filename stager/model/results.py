@@ -42,6 +42,19 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptOutput:
+    """An intermediate that nodes hold for later runs, under the id `file`. `remake_s`: what its making took, and what its inputs would
+    cost.
+    """
+
+    file: str
+    size_bytes: int
+    blake3: str
+    executable: bool = False
+    remake_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class SeenAt:
     """What a path at an origin held under this token. `at`: nothing that was written later was seen. `verified`: how a final was; empty
     of an input.

@@ -165,7 +165,9 @@ class LinkPlan:
 
 
 class ReusedOutput(Record):
-    """`token`, `verified` and `synced` of a final: how it lies at its destination. All three are empty of what is not there."""
+    """`token`, `verified` and `synced` of a final: how it lies at its destination. All three are empty of what is not there. `kept`: the
+    file, made by an earlier run, that nodes keep and that stands for it.
+    """
 
     lfn: str
     size_bytes: int
@@ -174,6 +176,7 @@ class ReusedOutput(Record):
     token: str = ""
     verified: str = ""
     synced: str = ""
+    kept: str = ""
 
 
 class ReusedJob(Record):

@@ -16,6 +16,9 @@ class Policy:
 
     `fan_out_bytes_min`: of a file this large a node gives one copy at a time; who else wants it waits for one more node that has it.
     Smaller ones are there before waiting would help.
+
+    `keep_results_bytes`: of each node, how much may stay there of what jobs made and no run needs any more, for later runs; 0: nothing
+    does. `keep_results_s`: for how long.
     """
 
     fetches_ahead_max: int = 64
@@ -29,6 +32,8 @@ class Policy:
     fan_out_bytes_min: int = 1_000_000
     direct_access: bool = True
     copies: int = 1
+    keep_results_bytes: int = 0
+    keep_results_s: float = 14 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)

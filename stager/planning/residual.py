@@ -12,11 +12,14 @@ from heapq import heappop, heappush
 
 from msgspec import structs
 
-from stager.model.files import File, Source
-from stager.model.workflow import Workflow, graph_of
+from stager.model.files import File, Location, Source
+from stager.model.workflow import Origin, OriginKind, Workflow, graph_of
 from stager.planning.digest import workflow_digest
 from stager.planning.plan import Access, Basis, FilePlan, JobPlan, Plan, tidy
 from stager.planning.reuse import Reuse
+
+# Stands in the plan for the nodes that keep what earlier runs made: it is there already, and nothing is fetched.
+KEPT = Origin("kept results", OriginKind.FILE, "file:///")
 
 
 def residual(workflow: Workflow, reuse: Reuse) -> Workflow:
@@ -32,10 +35,14 @@ def residual(workflow: Workflow, reuse: Reuse) -> Workflow:
     for lfn in used:
         file = workflow.files[lfn]
         files[lfn] = as_source(file, reuse) if graph.producer.get(lfn) in reuse.reused else file
-    return replace(workflow, jobs=jobs, files={lfn: files[lfn] for lfn in workflow.files if lfn in files})
+    origins = workflow.origins | {KEPT.name: KEPT} if reuse.kept else workflow.origins
+    return replace(workflow, jobs=jobs, origins=origins, files={lfn: files[lfn] for lfn in workflow.files if lfn in files})
 
 
 def as_source(file: File, reuse: Reuse) -> File:
+    if (kept := reuse.kept.get(file.lfn)) is not None:
+        source = Source(Location(KEPT.name, kept.file), kept.size_bytes, kept.blake3)
+        return replace(file, size_bytes=kept.size_bytes, sources=(source,))
     held, destination = reuse.held[file.lfn], file.destination
     assert destination is not None
     source = Source(destination.location, held.size_bytes, held.token)
@@ -61,12 +68,16 @@ def widened(plan: Plan, workflow: Workflow, reuse: Reuse, node: str) -> Plan:
         uses = [place[job_id] for job_id in readers[lfn]]
         first, last = (min(uses), max(uses)) if uses else (-1, -1)
         if lfn in known:
-            files.append(structs.replace(known[lfn], first_use=first, last_use=last))
+            token = "" if lfn in reuse.kept else known[lfn].token
+            files.append(structs.replace(known[lfn], first_use=first, last_use=last, token=token))
         else:
             sources = workflow.files[lfn].sources
             token = (sources[0].token or "") if sources else ""
             files.append(FilePlan(lfn, sizes[lfn], Basis.MEASURED, Access.LINK, node, 1, first, last, token, sizes[lfn], 1.0))
-    return replace(plan, workflow_digest=workflow_digest(workflow), jobs=tuple(jobs), files=tuple(files))
+    kept_bytes = sum(known[lfn].expected_bytes for lfn in reuse.kept if lfn in known)
+    links = tuple(link for link in plan.links if link.origin != KEPT.name)
+    whole = replace(plan, workflow_digest=workflow_digest(workflow), jobs=tuple(jobs), files=tuple(files))
+    return replace(whole, links=links, fetch_bytes=max(0, plan.fetch_bytes - kept_bytes))
 
 
 def sizes_of(workflow: Workflow, reuse: Reuse, plan: Plan) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """What of a workflow need not run, since an earlier run made it and it is still where it is wanted.
 
-May know: the model, keys of jobs. One rule: each input of a job that runs can be had: from its origin, from where it lies as a final, or of
-a job that runs. And what a run hands over never comes from two makings of one file, unless the job that made both is deterministic.
+May know: the model, keys of jobs. One rule: each input of a job that runs can be had: from its origin, from where it lies as a final, from
+a node that keeps it, or of a job that runs. And what a run hands over never comes from two makings of one file, unless the job that made
+both is deterministic.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stager.model.errors import InvalidInput
-from stager.model.results import Result, SeenAt
-from stager.model.workflow import Job, Workflow, graph_of
+from stager.model.files import FileKind
+from stager.model.results import KeptOutput, Result, SeenAt
+from stager.model.workflow import Job, JobOutput, Workflow, graph_of
 from stager.planning.job_key import JobKey, key_of, unknown_variable
 
 ASKED = "it was asked for (--rerun)"
@@ -25,7 +27,7 @@ NEVER_MADE = "no run that is remembered made this"
 class Known:
     """What is known before a run. `contents`: the BLAKE3 of external files by lfn; `unknown`: why that of the others is not. `held`: what
     lies at the destinations of finals under the token that was remembered. `result_of`: by the digest of a key. `passed`: keyed digests of
-    the variables of `env_pass`.
+    the variables of `env_pass`. `kept`: what nodes keep of results, by the digest of a key and the path in the sandbox.
     """
 
     contents: Mapping[str, str]
@@ -33,12 +35,13 @@ class Known:
     result_of: Callable[[str], Result | None]
     passed: Mapping[str, str] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[tuple[str, str], KeptOutput] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Reuse:
     """`reused`: by job, what made it. `runs`: every other job, and why. `keys`: of each job whose inputs are all known. `held`: finals of
-    reused jobs, by lfn. `contents`: of all files that are known now.
+    reused jobs, by lfn. `contents`: of all files that are known now. `kept`: the files that nodes keep and that are these, by lfn.
     """
 
     reused: dict[str, Result] = field(default_factory=dict)
@@ -46,6 +49,11 @@ class Reuse:
     keys: dict[str, JobKey] = field(default_factory=dict)
     held: dict[str, SeenAt] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, KeptOutput] = field(default_factory=dict)
+
+    def linked(self, workflow: Workflow) -> list[str]:
+        """What jobs that run read of what nodes keep, by lfn."""
+        return [lfn for lfn in self.kept if any(reader in self.runs for reader in graph_of(workflow).readers[lfn])]
 
 
 def decide(workflow: Workflow, known: Known, rerun: Collection[str] = ()) -> Reuse:
@@ -70,6 +78,8 @@ def decide(workflow: Workflow, known: Known, rerun: Collection[str] = ()) -> Reu
         for output in workflow.jobs[job_id].outputs:
             if workflow.files[output.lfn].is_final and output.lfn in found.contents:
                 found.held[output.lfn] = known.held[output.lfn]
+            elif (kept := kept_output(workflow, job_id, output, known, found)) is not None:
+                found.kept[output.lfn] = kept
     return found
 
 
@@ -111,31 +121,59 @@ def why_by_itself(workflow: Workflow, job: Job, known: Known, found: Reuse, aske
 
 def run_what_is_not_at_hand(workflow: Workflow, known: Known, found: Reuse) -> None:
     """Finals that are not where they are wanted, then all that those jobs need and nobody has, and all that would rest on two makings."""
-    graph = graph_of(workflow)
-    waiting = deque(found.runs)
-
-    def run(job_id: str, why: str) -> None:
-        if job_id in found.reused:
-            del found.reused[job_id]
-            found.runs[job_id] = why
-            waiting.append(job_id)
-
-    for job_id in list(found.reused):
+    why: dict[str, str] = {}
+    for job_id in found.reused:
         for output in workflow.jobs[job_id].outputs:
             if workflow.files[output.lfn].is_final and output.lfn in found.contents and not is_held(output.lfn, known, found):
-                run(job_id, why_not_held(output.lfn, known))
+                why[job_id] = why_not_held(output.lfn, known)
                 break
+    found.runs |= why
+    more = run_as_well(workflow, found.runs, lambda lfn: is_at_hand(workflow, lfn, known, found))
+    found.runs |= more
+    found.reused = {job_id: result for job_id, result in found.reused.items() if job_id not in found.runs}
+
+
+def run_as_well(workflow: Workflow, runs: Collection[str], is_at_hand: Callable[[str], bool]) -> dict[str, str]:
+    """The jobs beside these that have to run, and why: those that make what these read and nobody has, and those that read what these make.
+    `is_at_hand`: of a file that no job makes that runs.
+    """
+    graph, found, waiting = graph_of(workflow), dict[str, str](), deque(runs)
+
+    def run(job_id: str, why: str) -> None:
+        if job_id not in runs and job_id not in found:
+            found[job_id] = why
+            waiting.append(job_id)
+
     while waiting:
         job = workflow.jobs[waiting.popleft()]
         for entry in job.inputs:
             producer = graph.producer.get(entry.lfn)
-            if producer in found.reused and not (workflow.files[entry.lfn].is_final and is_held(entry.lfn, known, found)):
+            if producer is not None and producer not in runs and producer not in found and not is_at_hand(entry.lfn):
                 run(producer, f"its output {entry.lfn!r} is read by {job.id!r} and was not kept")
         if job.deterministic:
             continue
         for output in job.outputs:
             for reader in graph.readers[output.lfn]:
                 run(reader, f"{job.id!r}, whose output {output.lfn!r} it reads, runs again and is not declared deterministic")
+    return found
+
+
+def is_at_hand(workflow: Workflow, lfn: str, known: Known, found: Reuse) -> bool:
+    """As a final at its destination, or on a node that keeps it."""
+    if workflow.files[lfn].is_final:
+        return is_held(lfn, known, found)
+    producer = graph_of(workflow).producer[lfn]
+    output = next(output for output in workflow.jobs[producer].outputs if output.lfn == lfn)
+    return kept_output(workflow, producer, output, known, found) is not None
+
+
+def kept_output(workflow: Workflow, job_id: str, output: JobOutput, known: Known, found: Reuse) -> KeptOutput | None:
+    """The file that nodes keep and that is this one."""
+    key = found.keys.get(job_id)
+    if key is None or workflow.files[output.lfn].kind is not FileKind.FILE:
+        return None
+    kept = known.kept.get((key.digest, output.path))
+    return kept if kept is not None and kept.blake3 == found.contents.get(output.lfn) else None
 
 
 def is_held(lfn: str, known: Known, found: Reuse) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from heapq import heappush
 
 from stager.scheduler.commands import Purpose
+from stager.scheduler.keeping import count_kept, rank_of
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import end_early_span
@@ -62,6 +63,8 @@ def count_idle(node: NodeEntry, copy: Copy, idle: bool) -> None:
     if copy.idle is not idle:
         copy.idle = idle
         node.idle_bytes += copy.size_bytes if idle else -copy.size_bytes
+    if not idle and copy.result_rank:
+        count_kept(node, copy, 0)
 
 
 def add_copy(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
@@ -76,7 +79,9 @@ def recount_live(state: State, file: FileEntry) -> None:
     """Whether this is content of a run that only our copy of it could give back. To be called after anything that bears on it."""
     if file.is_external:
         return
-    run, live = state.runs[file.run], 0
+    run, live = state.runs.get(file.run), 0
+    if run is None:
+        return
     if file.copies and file.durable is None and file.spilled is None:
         wanted = file.destination is not None or state.next_use(file) != NEVER or (run.is_engines and run.engine_outcome is None)
         live = file.size_bytes if wanted else 0
@@ -147,7 +152,8 @@ def copies_wanted(state: State, file: FileEntry) -> int:
     """The number of nodes that are to hold what was made: as many as were asked for, or more where the plan says so of this file."""
     if file.is_external:
         return 1
-    planned = state.runs[file.run].planned.get(file.lfn)
+    run = state.runs.get(file.run)
+    planned = run.planned.get(file.lfn) if run is not None else None
     return max(copies_asked_for(state, file), planned.safe_copies if planned is not None else 1)
 
 
@@ -226,11 +232,13 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
     copy = file.copies.get(node_id)
     if copy is None or copy.pins or copy.state is not CopyState.PRESENT:
         return
-    node, use, goes = state.nodes[node_id], state.next_use(file), False
+    node, use, goes, rank = state.nodes[node_id], state.next_use(file), False, 0
     if node.draining:
         heappush(node.leaving, (use, file.id))
     if use == NEVER and file.durable is None and not file.is_external and not state.owes_upload(file) and not state.stays(file):
-        state.useless.append((node_id, file.id, copy.generation))
+        rank = rank_of(state, file, copy) if state.policy.keep_results_bytes else 0
+        if not rank:
+            state.useless.append((node_id, file.id, copy.generation))
     elif state.holds_only_copy(file):
         copy.extra_copy = False
         if not state.owes_upload(file) and not file.spilling:
@@ -241,8 +249,14 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
         if copies_asked_for(state, file) > 1:
             copy.kept = is_one_of_those_wanted(state, file)
         heappush(node.evictable, (-eviction_key(copy, use), file.id, copy.generation))
+    goes = goes or rank > 0
     if copy.idle is not goes:
         count_idle(node, copy, goes)
+    if copy.result_rank != rank:
+        file.kept_at = file.kept_at if copy.result_rank else state.now
+        count_kept(node, copy, rank)
+    if rank:
+        heappush(node.evictable, (-eviction_key(copy, use), file.id, copy.generation))
 
 
 def is_one_of_those_wanted(state: State, file: FileEntry) -> bool:
@@ -252,7 +266,11 @@ def is_one_of_those_wanted(state: State, file: FileEntry) -> bool:
 
 
 def eviction_key(copy: Copy, next_use: int) -> int:
-    """The greatest goes first: extra copies before what nobody will read; those that are to be kept last."""
+    """The greatest goes first: what is there for later runs only, then extra copies, then what nobody will read; those that are to be kept
+    last.
+    """
+    if copy.result_rank:
+        return NEVER + 1 + copy.result_rank
     if copy.kept:
         return -1
     return NEVER + 1 if copy.extra_copy else next_use

@@ -16,10 +16,11 @@ from stager.scheduler.accounting import inputs_of
 from stager.scheduler.calls import refuse, wait_or_refuse
 from stager.scheduler.decision import Decision
 from stager.scheduler.direct_fallback import may_read_directly
-from stager.scheduler.eviction import free_space, free_space_ahead
+from stager.scheduler.eviction import free_space, free_space_ahead, give_way
 from stager.scheduler.fetching import beside_bytes, prefetch, send_wanted
 from stager.scheduler.holding import may_begin
 from stager.scheduler.lanes import Lane, Queued
+from stager.scheduler.linking import own_instead
 from stager.scheduler.migration import is_first, migrate, safe_bytes
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import is_out_of_reach, peer_for
@@ -71,6 +72,8 @@ def work_node(decision: Decision, node: NodeEntry) -> None:
     """Everything that can begin on this node now."""
     if not node.reachable:
         return
+    if node.kept_bytes:
+        give_way(decision, node)
     if node.free_bytes < 0:
         free_space(decision, node, 0, least_bytes=node.free_bytes)
     granted = not node.waiting_attempts or grant(decision, node)
@@ -263,7 +266,7 @@ def hand_back_later(decision: Decision, node: NodeEntry, run: RunEntry, job: Job
     """Jobs behind it in the order that wait for nothing but a core hand back what was set aside for them, the last first, where that makes
     all the room that it lacks. They were admitted while it waited for its parents, and it may be the one that frees what those hold.
     """
-    gap = needed_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - node.spilling_bytes
+    gap = needed_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - node.spilling_bytes - node.kept_bytes
     if gap <= 0 or run.is_engines:
         return
     # By key: a job that was handed back before is in the queue twice.
@@ -291,6 +294,9 @@ def obtainable(decision: Decision, run: RunEntry, job: JobEntry, file: FileEntry
         fault = denial(state, file, run.id)
     if fault is not None:
         refuse(decision, run, job, fault)
+        return False
+    if file.links and (own := own_instead(state, run, file)):
+        decision.emit(cmd.RemakeFile, run=run.id, file=own, job=run.graph.producer[file.links[run.id]])
         return False
     if not state.can_be_had(file) and is_out_of_reach(state, file):
         why = f"{file.lfn} is on a node that cannot be reached"

@@ -13,6 +13,7 @@ from stager.planning.plan import Plan
 from stager.scheduler.accounting import count_parents, end_span, recount_live, settle, take_over
 from stager.scheduler.amendment import is_made
 from stager.scheduler.entering import direct_access, enter_file, enter_uses, planned_files, serial_order
+from stager.scheduler.linking import leave, part
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import ENDED, CopyState, JobState
 
@@ -37,7 +38,7 @@ def amend(state: State, run: RunEntry, workflow: Workflow, plan: Plan) -> None:
     run.file_ids, run.inputs, run.footprints_bytes, run.stays_from, run.shared = {}, {}, [], {}, {}
     for lfn in workflow.files:
         size_bytes = run.planned[lfn].size_bytes if lfn in run.planned else 0
-        run.file_ids[lfn] = reenter_file(state, run, lfn, size_bytes, lfn in made_files and lfn in before)
+        run.file_ids[lfn] = reenter_file(state, run, lfn, size_bytes, lfn in made_files and lfn in before, before.get(lfn, ""))
     let_go(state, run, before)
     run.fell_back = {lfn: why for lfn, why in run.fell_back.items() if lfn in run.direct}
     enter_uses(state, run)
@@ -66,7 +67,8 @@ def forget_queued(state: State, run: RunEntry) -> None:
     heapify(state.timers)
 
 
-def reenter_file(state: State, run: RunEntry, lfn: str, size_bytes: int, was_made: bool) -> str:
+def reenter_file(state: State, run: RunEntry, lfn: str, size_bytes: int, was_made: bool, file_id: str) -> str:
+    """`file_id`: what it had under this name, if that was made."""
     declared = run.workflow.files[lfn]
     if declared.is_external:
         file_id = enter_file(state, run, lfn, size_bytes)
@@ -75,10 +77,12 @@ def reenter_file(state: State, run: RunEntry, lfn: str, size_bytes: int, was_mad
             file.lfn, file.sources, file.source_at = lfn, declared.sources, 0
         return file_id
     if not was_made:
+        if (before := state.files.get(produced_file_id(run.id, lfn))) is not None and before.links:
+            part(state, before)
         return enter_file(state, run, lfn, size_bytes)
-    file_id = produced_file_id(run.id, lfn)
     file = state.files[file_id]
-    file.producer, file.destination = run.graph.producer[lfn], declared.destination
+    if file.run == run.id:
+        file.producer, file.destination = run.graph.producer[lfn], declared.destination
     return file_id
 
 
@@ -87,7 +91,12 @@ def let_go(state: State, run: RunEntry, before: Mapping[str, str]) -> None:
     kept = set(run.file_ids.values())
     for file_id in before.values():
         file = state.files[file_id]
-        if file_id in kept or file.run != run.id:
+        if file_id in kept:
+            continue
+        if run.id in file.links and produced_file_id(run.id, file.links[run.id]) != file_id:
+            leave(state, run, file)
+            continue
+        if file.run != run.id:
             continue
         if not file.is_external:
             file.destination = None

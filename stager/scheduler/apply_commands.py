@@ -35,6 +35,7 @@ from stager.scheduler.accounting import (
 )
 from stager.scheduler.apply_calls import end_call, skip_uncalled
 from stager.scheduler.apply_stripes import begin_part, cancel_part, disband
+from stager.scheduler.linking import begin_anew, pass_on
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import begin_early_span, hold_for_readers
 from stager.scheduler.slots import take_scratch, take_slot
@@ -341,6 +342,8 @@ def remake_file(state: State, command: cmd.RemakeFile) -> None:
     """Its producer is not done any more; children that have not begun wait for it again."""
     run = state.runs[command.run]
     job = run.jobs[command.job]
+    if job.reused_from:
+        begin_anew(state, run, job.id, command.file)
     move_job(state, job, JobState.WAITING)
     job.reused_from = ""
     job.waits_for = count_parents(state, run, job.id)
@@ -392,6 +395,8 @@ def finish_run(state: State, command: cmd.FinishRun) -> None:
         file = state.files[file_id]
         if command.outcome in OVER and file.spilled is not None and file.run == run.id:
             state.spills_to_erase.append((file.id, file.spilled, next(iter(state.nodes))))
+        if file.links and file.run == run.id:
+            pass_on(state, file)
         for node_id in file.copies:
             settle(state, file, node_id)
 

@@ -24,6 +24,7 @@ from stager.scheduler.accounting import (
 from stager.scheduler.apply_calls import end_old
 from stager.scheduler.apply_stripes import let_go_of_source
 from stager.scheduler.commands import Purpose
+from stager.scheduler.linking import part_if_gone
 from stager.scheduler.peers import tell_other_nodes
 from stager.scheduler.profiles import end_early_span
 from stager.scheduler.slots import free_slot, take_scratch
@@ -122,6 +123,7 @@ def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
     copy.pins = 0
     if node_id in file.copies:
         drop_copy(state, file, node_id)
+    part_if_gone(state, file)
     state.lost.append((file.id, node_id))
     may_want_extra_copy(state, file)
 

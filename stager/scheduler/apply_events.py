@@ -46,8 +46,11 @@ from stager.scheduler.apply_stripes import end_part, let_go_of_source, part_dama
 from stager.scheduler.apply_timers import woken
 from stager.scheduler.commands import Purpose
 from stager.scheduler.direct_access import note_outage, predicted
+from stager.scheduler.keeping import remake_s
+from stager.scheduler.linking import part_if_gone
 from stager.scheduler.peers import tell_other_nodes
 from stager.scheduler.profiles import adjust_profile, end_early_span
+from stager.scheduler.reconcile import results_kept
 from stager.scheduler.remade import conflict_of, differs, is_kept
 from stager.scheduler.shares import tenant_of
 from stager.scheduler.slots import count_cores, free_slot, take_scratch
@@ -64,7 +67,7 @@ def apply_event(state: State, event: ev.Event) -> None:
 
 def scheduler_started(state: State, event: ev.SchedulerStarted) -> None:
     """Nothing is asked of a node before it has said how things are: what we believe of it may be old."""
-    state.epoch = event.epoch
+    state.epoch, state.started_at = event.epoch, state.now
     state.wake_at = state.capacities_bytes = None
     for node in state.nodes.values():
         node.reachable = False
@@ -73,12 +76,17 @@ def scheduler_started(state: State, event: ev.SchedulerStarted) -> None:
 
 
 def policy_set(state: State, event: ev.PolicySet) -> None:
-    copies_before = state.policy.copies
+    copies_before, keeps_before = state.policy.copies, state.policy.keep_results_bytes
     state.policy, state.limits = event.policy, event.limits
     for file in state.files.values() if event.policy.copies != copies_before else ():
         for node_id in file.copies:
             settle(state, file, node_id)
         may_want_extra_copy(state, file)
+    if event.policy.keep_results_bytes < keeps_before:
+        for file in state.files.values():
+            for node_id in [node_id for node_id, copy in file.copies.items() if copy.result_rank]:
+                settle(state, file, node_id)
+                state.nodes[node_id].dirty = True
     for node in state.nodes.values():
         count_cores(state, node)
 
@@ -185,6 +193,7 @@ def replica_deleted(state: State, event: ev.ReplicaDeleted) -> None:
         state.stale += 1
         return
     drop_copy(state, file, event.node)
+    part_if_gone(state, file)
 
 
 def replica_busy(state: State, event: ev.ReplicaBusy) -> None:
@@ -259,8 +268,17 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
 
 def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -> None:
     move_job(state, job, JobState.DONE)
+    took_s = event.measures.wall_s if event.measures.wall_s is not None else run.plan.jobs[job.order].compute_s
+    remaking_s = (
+        remake_s(took_s, sum([file.size_bytes for file in inputs_of(state, run, job.id)])) if state.policy.keep_results_bytes else 0.0
+    )
     for made in event.outputs:
-        file = state.files[made.file]
+        file = state.files[run.file_ids.get(made.lfn, made.file)]
+        if file.id != made.file:
+            # What an earlier run made stands for it still.
+            add_garbage(state.nodes[job.node], made.file, made.generation, made.size_bytes)
+            state.useless.append((job.node, made.file, made.generation))
+            continue
         if run.is_engines:
             supersede(state, run, file, made)
         if run.is_engines or not file.made_at:
@@ -275,7 +293,7 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
         adjust_profile(run, job, file, made.size_bytes - file.size_bytes)
         file.executable = made.executable
         resize(state, file, made.size_bytes)
-        file.blake3, file.sha256 = made.blake3, made.sha256
+        file.blake3, file.sha256, file.remake_s = made.blake3, made.sha256, remaking_s
         add_copy(state, file, job.node, Copy(CopyState.PRESENT, made.generation, made.size_bytes))
         if len(state.nodes) > 1:
             tell_other_nodes(state, file)
@@ -311,6 +329,7 @@ APPLY: dict[type, Callable[[State, Any], None]] = {
     ev.SchedulerStarted: scheduler_started,
     ev.PolicySet: policy_set,
     ev.TenantsSet: tenants_set,
+    ev.ResultsKept: results_kept,
     ev.NodeReported: node_reported,
     ev.NodeLost: node_lost,
     ev.HostReported: host_reported,

@@ -19,6 +19,7 @@ from stager.scheduler.accounting import (
 from stager.scheduler.apply_ends import attempt_lost, copy_lost, fetched, transfer_vanished
 from stager.scheduler.apply_hosts import look_again
 from stager.scheduler.apply_stripes import let_go_of_source, lose_part, parts_reported
+from stager.scheduler.linking import part_if_gone
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import tell_other_nodes
 from stager.scheduler.reconcile import adopt_unknown, count_foreign
@@ -130,6 +131,7 @@ def lose_all(state: State, node: NodeEntry) -> None:
     for file in [file for file in state.files.values() if node.id in file.copies]:
         file.copies[node.id].pins = 0
         drop_copy(state, file, node.id)
+        part_if_gone(state, file)
         state.lost.append((file.id, ""))
         file.extra_copies = 0
         may_want_extra_copy(state, file)

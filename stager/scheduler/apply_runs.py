@@ -10,6 +10,7 @@ from stager.scheduler.accounting import count_parents, due_upload, make_ready_or
 from stager.scheduler.amend import amend
 from stager.scheduler.amendment import conflicts_of
 from stager.scheduler.entering import direct_access, enter_file, enter_reused, enter_uses, planned_files, serial_order
+from stager.scheduler.linking import answer_for
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import profile_if_tight
 from stager.scheduler.shares import begin_sharing
@@ -87,6 +88,8 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
     run.finals_open.clear()
     for file_id in run.file_ids.values():
         file = state.files[file_id]
+        if file.links and file.run != run.id and file.run not in state.active:
+            answer_for(state, file, run)
         if file.run == run.id:
             reset_retries(state, file)
         if file.is_external:

@@ -9,6 +9,8 @@ from stager.scheduler.state import FileEntry
 
 
 def give_copy(decision: Decision, node: NodeEntry, file: FileEntry, run: str, source: str, purpose: cmd.Purpose, priority: int) -> None:
+    """What was made is copied for the run that answers for it, whichever reads it."""
+    run = run if file.is_external else file.run
     decision.emit(
         cmd.CopyReplica,
         node=node.id,

@@ -13,8 +13,11 @@ from stager.model.ids import external_file_id, produced_file_id
 from stager.model.workflow import Workflow
 from stager.planning.plan import Access, FilePlan, Plan, ReusedJob
 from stager.scheduler import events as ev
-from stager.scheduler.accounting import begin_done, inputs_of, settle, take_over
+from stager.scheduler.accounting import begin_done, inputs_of, recount_live, settle, take_over
+from stager.scheduler.keeping import may_be_linked
+from stager.scheduler.linking import link
 from stager.scheduler.peers import next_use_on
+from stager.scheduler.profiles import fits_at_once
 from stager.scheduler.state import FileEntry, HeldAt, RunEntry, State
 
 
@@ -62,15 +65,43 @@ def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
 
 
 def enter_reused(state: State, run: RunEntry, reused: Sequence[ReusedJob]) -> None:
-    """Jobs that are done from the start: what they made is known by content, and finals lie at their destinations."""
-    for each in reused:
+    """Jobs that are done from the start: what they made is known by content, finals lie at their destinations, and what nodes keep is the
+    run's as well. What they no longer keep is made again.
+    """
+    roomy = fits_at_once(state, run.plan.capacity_bytes) if reused else True
+    for each in still_reused(state, run, reused, roomy):
         begin_done(run, run.jobs[each.job], each.run)
         for made in each.outputs:
+            kept = state.files.get(made.kept) if made.kept else None
+            if kept is not None and run.id not in kept.links and roomy and may_be_linked(state, kept, run.tenant, made.blake3):
+                link(state, run, made.lfn, kept)
             file = state.files[run.file_ids[made.lfn]]
             file.size_bytes, file.blake3, file.executable = made.size_bytes, made.blake3, made.executable
             if file.destination is not None and made.token:
                 where = file.destination.location
                 file.durable = HeldAt(where.origin, where.path, made.token, made.verified, made.synced)
+
+
+def still_reused(state: State, run: RunEntry, reused: Sequence[ReusedJob], roomy: bool) -> Sequence[ReusedJob]:
+    """Something may have gone between the plan and this moment. `roomy`: what is held from the start is in nobody's way. Where room is
+    tight it might be in that of a job that comes before its reader.
+    """
+    outputs = {made.lfn: made for each in reused for made in each.outputs}
+    if not any(made.kept for made in outputs.values()):
+        return reused
+
+    # Most runs take over nothing, and a scheduler starts sooner without this.
+    from stager.planning.reuse import run_as_well
+
+    def is_at_hand(lfn: str) -> bool:
+        made = outputs.get(lfn)
+        if made is None or not made.kept:
+            return made is not None and made.token != ""
+        return roomy and may_be_linked(state, state.files.get(made.kept), run.tenant, made.blake3)
+
+    runs = run.jobs.keys() - {each.job for each in reused}
+    more = run_as_well(run.workflow, runs, is_at_hand)
+    return [each for each in reused if each.job not in more]
 
 
 def enter_uses(state: State, run: RunEntry) -> None:
@@ -84,9 +115,11 @@ def enter_uses(state: State, run: RunEntry) -> None:
     for file in touched.values():
         file.uses.sort()
         file.use_at = 0
+        if file.links:
+            recount_live(state, file)
         for node_id in file.copies:
             settle(state, file, node_id)
-        if not state.can_be_had(file):
+        if not (file.links or state.can_be_had(file)):
             continue
         for node_id in dict.fromkeys([run.jobs[job].node for _, reader, job in file.uses if reader == run.id]):
             first = next_use_on(state, file, node_id) if node_id not in file.copies else None

@@ -41,6 +41,25 @@ class TenantsSet(Record, kw_only=True):
     shares: dict[str, TenantShare]
 
 
+class KeptFile(Record):
+    """What a job made, by content. `remake_s`: what its making took, and what its inputs would cost."""
+
+    file: str
+    tenant: str
+    size_bytes: int
+    blake3: str
+    executable: bool
+    remake_s: float
+
+
+class ResultsKept(Record, kw_only=True):
+    """Files of runs whose part of the journal was folded away, which nodes may hold for later runs still: each says so by itself."""
+
+    at: float
+    cause: str = ""
+    files: tuple[KeptFile, ...]
+
+
 class ReplicaSeen(Record):
     """`part`: only some stripes of the file."""
 
@@ -416,6 +435,7 @@ Event = (
     SchedulerStarted
     | PolicySet
     | TenantsSet
+    | ResultsKept
     | NodeReported
     | NodeLost
     | HostReported

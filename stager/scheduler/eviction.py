@@ -9,19 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import islice
 
 from stager.scheduler import commands as cmd
-from stager.scheduler.accounting import count_idle, eviction_key, extra_copies_coming, settle
+from stager.scheduler.accounting import count_idle, eviction_key, extra_copies_coming, inputs_of, settle
 from stager.scheduler.decision import Decision
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.reach import reaches
-from stager.scheduler.state import NEVER, FileEntry, State
-from stager.scheduler.states import CopyState
+from stager.scheduler.state import NEVER, OVER, FileEntry, JobEntry, RunEntry, State
+from stager.scheduler.states import CopyState, JobState
 from stager.scheduler.stripes import give_up_parts_on
 
 # An entry of one of a node's two queues of what may go, and whether it is the one of those that have to be spilled first.
 Choice = tuple[tuple[int, str, str], bool]
 EVICTED = "evicted: its next use is farthest"
+WANTED = "it was kept for later runs, and the room is wanted"
+TOO_MUCH = "it was kept for later runs, and there is more of that than is to be kept"
+# Of the jobs behind those that have ended, so many are looked at for the next.
+NEXT_MAX = 256
+NOT_BEGUN = (JobState.WAITING, JobState.READY, JobState.BACKOFF)
+TOO_OLD = "it was kept for later runs, for as long as such is to be kept"
 
 
 def free_space(
@@ -36,6 +43,10 @@ def free_space(
     if gap <= 0 or not node.reachable:
         return False
     lacking = 0 if least_bytes is None else need_bytes - least_bytes
+    if node.kept_bytes:
+        gap = let_go_kept(decision, node, gap, WANTED)
+        if gap <= 0:
+            return False
     if gap - in_reach_bytes(decision.state, node, protect) > lacking:
         spill_ahead(decision, node, protect)
         return False
@@ -51,6 +62,52 @@ def free_space(
     else:
         evict(decision, node, clean)
     return False
+
+
+def let_go_kept(decision: Decision, node: NodeEntry, gap: int, why: str) -> int:
+    """What is there for later runs only, the first to go first. Returns what is still missing."""
+    while gap > 0 and node.kept_bytes and node.reachable:
+        tidy(decision, node)
+        if not node.evictable:
+            break
+        file = decision.state.files[node.evictable[0][1]]
+        copy = file.copies[node.id]
+        if not copy.result_rank:
+            break
+        heappop(node.evictable)
+        gap -= copy.size_bytes
+        delete(decision, node, file, why)
+    return gap
+
+
+def give_way(decision: Decision, node: NodeEntry) -> None:
+    """What is there for later runs leaves room for the next jobs of each run before they ask for it, and is no more than is to be kept."""
+    state = decision.state
+    soon_bytes = node.free_bytes + node.deleting_bytes + node.cancelling_bytes
+    let_go_kept(decision, node, sum(next_bytes(state, node, state.runs[run]) for run in state.active) - soon_bytes, WANTED)
+    let_go_kept(decision, node, node.kept_bytes - state.policy.keep_results_bytes, TOO_MUCH)
+
+
+def next_bytes(state: State, node: NodeEntry, run: RunEntry) -> int:
+    """What the next jobs of a run would have to be given on this node: as many as it has cores, and one more. Wherever they are to run:
+    a node that idles may take them.
+    """
+    jobs = (run.jobs[job_id] for job_id in islice(run.by_order, run.head, run.head + NEXT_MAX))
+    nexts = islice((job for job in jobs if job.state in NOT_BEGUN), node.cores + 1)
+    return sum(job.reserve_bytes + missing_bytes(state, node, run, job) for job in nexts)
+
+
+def missing_bytes(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> int:
+    return sum([file.size_bytes for file in inputs_of(state, run, job.id) if node.id not in file.copies])
+
+
+def let_go_old(decision: Decision) -> None:
+    """Walks all files: asked for when a run begins and when a node reports."""
+    state, since = decision.state, decision.state.now - decision.state.policy.keep_results_s
+    for node in [node for node in state.nodes.values() if node.kept_bytes and node.reachable]:
+        for file in [file for file in state.files.values() if node.id in file.copies]:
+            if file.copies[node.id].result_rank and file.kept_at <= since:
+                delete(decision, node, file, TOO_OLD)
 
 
 def in_reach_bytes(state: State, node: NodeEntry, protect: frozenset[str]) -> int:
@@ -87,8 +144,9 @@ def free_space_ahead(decision: Decision, node: NodeEntry, need_bytes: int) -> bo
         tidy(decision, node)
         if holds_unread(node):
             file = decision.state.files[heappop(node.evictable)[1]]
-            gap -= file.copies[node.id].size_bytes
-            delete(decision, node, file, EVICTED)
+            copy = file.copies[node.id]
+            gap -= copy.size_bytes
+            delete(decision, node, file, WANTED if copy.result_rank else EVICTED)
     return False
 
 
@@ -169,7 +227,8 @@ def spill_ahead(decision: Decision, node: NodeEntry, protect: frozenset[str]) ->
 
 def evict(decision: Decision, node: NodeEntry, choices: list[Choice]) -> None:
     for entry, _ in choices:
-        delete(decision, node, decision.state.files[entry[1]], EVICTED)
+        file = decision.state.files[entry[1]]
+        delete(decision, node, file, WANTED if file.copies[node.id].result_rank else EVICTED)
 
 
 def tidy(decision: Decision, node: NodeEntry) -> None:
@@ -190,6 +249,9 @@ def tidy(decision: Decision, node: NodeEntry) -> None:
 
 def may_be_spilled(state: State, file: FileEntry) -> bool:
     """Ever, if its origin can be reached."""
+    if any(run != file.run and state.runs[run].outcome not in OVER for run in file.links):
+        # Another run, which may be resumed if it is over, calls that place by another name.
+        return False
     return state.runs[file.run].plan.spill_origin is not None and not file.spilling and not state.owes_upload(file)
 
 

@@ -19,6 +19,7 @@ from stager.scheduler.accounting import inputs_of
 from stager.scheduler.decision import Decision
 from stager.scheduler.direct_access import has_begun
 from stager.scheduler.direct_fallback import direct_read_failed, fetch_where_no_mounts
+from stager.scheduler.eviction import let_go_old
 from stager.scheduler.placing import call_back_stranded
 from stager.scheduler.rehoming import rehome_jobs
 from stager.scheduler.remade import conflict_of
@@ -165,6 +166,7 @@ def void_readers(decision: Decision, file: FileEntry, node_id: str) -> None:
 def run_submitted(decision: Decision, event: ev.RunSubmitted, _: None) -> None:
     rehome_jobs(decision, (event.run,))
     fetch_where_no_mounts(decision, (event.run,))
+    let_go_old(decision)
 
 
 def run_resumed(decision: Decision, event: ev.RunResumed, _: None) -> None:
@@ -174,6 +176,7 @@ def run_resumed(decision: Decision, event: ev.RunResumed, _: None) -> None:
 def node_reported(decision: Decision, event: ev.NodeReported, attempts: leaving.Attempts) -> None:
     leaving.node_came(decision, event, attempts)
     delete_again(decision, event)
+    let_go_old(decision)
     if not event.can_link:
         fetch_where_no_mounts(decision, list(decision.state.active))
 
@@ -209,7 +212,8 @@ def remake_lost(decision: Decision) -> None:
         if file.is_external or held or state.can_be_had(file):
             continue
         stop_waiting_for(decision, file)
-        run = state.runs[file.run]
+        if (run := state.runs.get(file.run)) is None:
+            continue
         if run.is_engines:
             calls.lost_final(decision, run, file)
             continue

@@ -8,10 +8,11 @@ from collections import Counter
 
 from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, copies_asked_for, copies_wanted, count_parents, inputs_of
 from stager.scheduler.admission import is_idle
+from stager.scheduler.linking import is_gone
 from stager.scheduler.migration import capacities_of
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.slots import slot_of
-from stager.scheduler.state import AttemptEntry, FileEntry, RunEntry, State, TransferEntry
+from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
 KEYED = ("nodes", "files", "runs", "transfers", "parts", "striped")
@@ -44,7 +45,22 @@ def broken_invariants(state: State) -> list[str]:
                 found.append(f"{file.lfn} on {node_id} is pinned and being deleted")
             if copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and copy.generation not in state.transfers:
                 found.append(f"{file.lfn} on {node_id} is {copy.state} by no transfer")
-        found += broken_extra_copies(state, file)
+        found += broken_extra_copies(state, file) + broken_links(state, file)
+    return found
+
+
+def broken_links(state: State, file: FileEntry) -> list[str]:
+    """Runs that share a file have it under their names; one that is active answers for it, if any is; and its content is somewhere."""
+    found = [
+        f"{file.id} is kept for later runs, and read" for copy in file.copies.values() if copy.result_rank and state.next_use(file) < NEVER
+    ]
+    found += [
+        f"{run} shares {file.id} and has another {lfn}" for run, lfn in file.links.items() if state.runs[run].file_ids[lfn] != file.id
+    ]
+    if any(run in state.active for run in file.links) and file.run not in state.active:
+        found.append(f"{file.id} is shared by {list(file.links)}, and {file.run!r} answers for it, which is over")
+    if file.links and is_gone(file):
+        found.append(f"{file.id} is shared by {list(file.links)}, and nowhere")
     return found
 
 
@@ -160,6 +176,7 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
         "promised_bytes": promised,
         "spilling_bytes": spilling,
         "idle_bytes": sum(copy.size_bytes for copy in copies if copy.idle),
+        "kept_bytes": sum(copy.size_bytes for copy in copies if copy.result_rank),
         "admitted_waiting": admitted,
         "waiting_of": dict(Counter(state.runs[job.run].tenant for job in jobs if job.state is JobState.ADMITTED)),
         "sending": sum(transfer.source == node.id for transfer in state.transfers.values()),

@@ -20,7 +20,8 @@ class Standing(StrEnum):
     WRITTEN: at the origin, its
     size checked. DURABLE: at the origin, its content verified.
 
-    SUPERSEDED: at its destination is something newer, which it does not replace. RELEASED: an intermediate whose last reader is done.
+    SUPERSEDED: at its destination is something newer, which it does not replace. RELEASED: an intermediate whose last reader is done. KEPT:
+    such a one that is still there, for later runs, until its room is wanted.
     """
 
     NOT_MADE = "not_made"
@@ -30,6 +31,7 @@ class Standing(StrEnum):
     DURABLE = "durable"
     SUPERSEDED = "superseded"
     RELEASED = "released"
+    KEPT = "kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +51,31 @@ class LedgerRow:
 def ledger_of(state: State, run_id: str) -> list[LedgerRow]:
     """Every produced file of the run, in the order of the workflow."""
     run = state.runs[run_id]
-    produced = (state.files[run.file_ids[lfn]] for lfn, file in run.workflow.files.items() if not file.is_external)
-    return [entry_of(state, run, file) for file in produced]
+    produced = (lfn for lfn, file in run.workflow.files.items() if not file.is_external)
+    return [entry_of(state, run, lfn) for lfn in produced]
 
 
-def entry_of(state: State, run: RunEntry, file: FileEntry) -> LedgerRow:
+def entry_of(state: State, run: RunEntry, lfn: str) -> LedgerRow:
+    """Under its own name: a file that several runs share has one in each."""
+    file = state.files[run.file_ids[lfn]]
     fault = file.upload.fault.message if file.upload is not None and file.upload.fault is not None else ""
     final = file.destination is not None
     held = file.durable
     holders = sorted(node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT)
     where = f"{held.origin}:{held.path}" if held is not None else ", ".join(holders)
     verified, token, synced = (held.verified, held.token, held.synced) if held is not None else ("", "", "")
-    return LedgerRow(file.lfn, standing_of(state, run, file), file.size_bytes, final, where, verified, token, file.blake3, fault, synced)
+    return LedgerRow(lfn, standing_of(state, run, lfn, file), file.size_bytes, final, where, verified, token, file.blake3, fault, synced)
 
 
-def standing_of(state: State, run: RunEntry, file: FileEntry) -> Standing:
+def standing_of(state: State, run: RunEntry, lfn: str, file: FileEntry) -> Standing:
     if file.durable is not None:
         return Standing.WRITTEN if file.durable.verified in ("", "size") else Standing.DURABLE
-    if not file.blake3 or (run.jobs[file.producer].state is not JobState.DONE and not run.is_engines):
+    if not file.blake3 or (run.jobs[run.graph.producer[lfn]].state is not JobState.DONE and not run.is_engines):
         return Standing.NOT_MADE
     if file.id in run.finals_superseded:
         return Standing.SUPERSEDED
+    if any(copy.result_rank for copy in file.copies.values()):
+        return Standing.KEPT
     held = sum(copy.state is CopyState.PRESENT for copy in file.copies.values())
     if file.spilled is not None or held >= copies_wanted(state, file):
         return Standing.SAFE

@@ -123,7 +123,7 @@ def places(state: State, node: NodeEntry) -> Iterator[NodeEntry]:
     """The roomiest first. A node that waits for room itself takes nothing in."""
     able = [other for other in state.nodes.values() if other is not node and other.reachable and not other.draining]
     able = [other for other in able if not other.waiting_attempts]
-    able.sort(key=lambda other: (-other.free_bytes, other.id))
+    able.sort(key=lambda other: (-other.spare_bytes, other.id))
     return (other for other in able if not first_waits_on(state, other))
 
 

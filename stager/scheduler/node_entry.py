@@ -68,6 +68,7 @@ class NodeEntry:
     cancelling_bytes: int = 0  # copies CANCELLING, and parts called off
     spilling_bytes: int = 0  # of transfers that spill from it
     idle_bytes: int = 0  # copies that are idle
+    kept_bytes: int = 0  # of these, copies that are there for later runs only
     sending: int = 0  # transfers whose source it is
     hosts: dict[str, HostEntry] = field(default_factory=dict)
     cores: int = 0
@@ -118,6 +119,11 @@ class NodeEntry:
         if self.gone:
             return f"is gone ({self.gone})"
         return "drains" if self.draining else "was never heard of"
+
+    @property
+    def spare_bytes(self) -> int:
+        """What is free, or is held for nobody but later runs."""
+        return self.free_bytes + self.kept_bytes
 
     @property
     def free_bytes(self) -> int:

@@ -34,12 +34,16 @@ def profile_if_tight(state: State, capacity_bytes: int) -> None:
     """Where all files of all active runs fit at once, nothing can go wrong and nothing is watched. Else each run's space is, also that of
     one begun before.
     """
-    everything = sum(entry.size_bytes for run_id in state.active for entry in state.runs[run_id].plan.files)
-    if everything <= capacity_bytes:
+    if fits_at_once(state, capacity_bytes):
         return
     for run in (state.runs[run_id] for run_id in state.active):
         if run.ahead is None:
             begin_profiles(state, run)
+
+
+def fits_at_once(state: State, capacity_bytes: int) -> bool:
+    """All files of all active runs."""
+    return sum(entry.size_bytes for run_id in state.active for entry in state.runs[run_id].plan.files) <= capacity_bytes
 
 
 def begin_profiles(state: State, run: RunEntry) -> None:

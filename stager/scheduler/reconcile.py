@@ -12,12 +12,25 @@ from stager.scheduler.state import Copy, FileEntry, State
 from stager.scheduler.states import CopyState
 
 
+def results_kept(state: State, event: ev.ResultsKept) -> None:
+    """Where they are, nodes say when they report."""
+    for kept in event.files:
+        if kept.file in state.files:
+            continue
+        file = FileEntry(kept.file, kept.file, "", kept.size_bytes, executable=kept.executable, blake3=kept.blake3)
+        file.remake_s, file.tenant = kept.remake_s, kept.tenant
+        state.files[kept.file] = file
+
+
 def adopt_unknown(state: State, node: NodeEntry, replicas: tuple[ev.ReplicaSeen, ...]) -> None:
-    """External contents found on the node are a cache that may serve again; anything else unknown is left to the handlers."""
+    """External contents found on the node are a cache that may serve again, and so are results of runs that are not known any more;
+    anything else unknown is left to the handlers.
+    """
     for replica in replicas:
         file = state.files.get(replica.file)
         known = file is not None and node.id in file.copies
-        if known or not replica.file.startswith("x") or replica.quarantined or replica.part:
+        is_result = file is not None and not file.run and file.blake3 == replica.blake3
+        if known or not (replica.file.startswith("x") or is_result) or replica.quarantined or replica.part:
             continue
         if file is None:
             file = state.files[replica.file] = FileEntry(replica.file, replica.file, "", replica.size_bytes)

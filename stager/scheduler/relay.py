@@ -18,7 +18,7 @@ from stager.scheduler.states import CopyState
 def relay_for(state: State, file: FileEntry) -> NodeEntry | None:
     """One that has it or is getting it, else the roomiest. None: none can be asked now."""
     able = [node for node in state.nodes.values() if node.reachable and not node.apart]
-    return min(able, key=lambda node: (node.id not in file.copies, node.draining, -node.free_bytes, node.id), default=None)
+    return min(able, key=lambda node: (node.id not in file.copies, node.draining, -node.spare_bytes, node.id), default=None)
 
 
 def has_room(decision: Decision, relay: NodeEntry, file: FileEntry) -> bool:

@@ -91,4 +91,4 @@ def node_with_most_space(state: State, file: FileEntry) -> NodeEntry | None:
         for node in staying
         if node.id not in file.copies and node.id not in taken and node.free_bytes >= file.size_bytes + beside[node.cores]
     ]
-    return min(able, key=lambda node: (-node.free_bytes, node.id), default=None)
+    return min(able, key=lambda node: (-node.spare_bytes, node.id), default=None)

@@ -127,7 +127,7 @@ def give_up_fetch(decision: Decision, file: FileEntry, run: str, origin: str, fa
     state = decision.state
     decision.emit(cmd.GiveUpTransfer, file=file.id, run=run, upload=False, fault=fault, origin=origin)
     for _, run_id, job_id in list(file.uses[file.use_at :]):
-        reader = state.job(run_id, job_id) if run_id == run and run_id in state.active else None
+        reader = state.job(run_id, job_id) if (run_id == run or file.links) and run_id in state.active else None
         if reader is not None and reader.state not in ENDED and reader.state is not JobState.RUNNING:
             refuse(decision, state.runs[run_id], reader, fault)
 

@@ -31,8 +31,8 @@ RUN_STRIDE = 1 << 32
 class Copy(StateEntry):
     """One file on one node. `pins` counts admitted jobs and uploads that need it; `span` is what it adds to the run's space profile while
     it is ahead of its use. `extra_copy`: it is there against the loss of another node, and nobody has read it. `kept`: it is one of as
-    many as the policy wants, and goes last. `idle`: it may go when
-    there is need of room.
+    many as the policy wants, and goes last. `idle`: it may go when there is need of room. `result_rank`: it is there for later runs only,
+    and goes first, of several the one of the greatest rank; 0: it is not.
     """
 
     state: CopyState
@@ -44,6 +44,7 @@ class Copy(StateEntry):
     extra_copy: bool = False
     kept: bool = False
     idle: bool = False  # only PRESENT without pins
+    result_rank: int = 0  # only while idle
 
 
 class Retries(StateEntry):
@@ -88,7 +89,11 @@ class FileEntry(StateEntry):
     `uses` are (order key, run, job) of its readers, sorted; `use_at` skips those that are done. A produced file is remembered by content:
     `blake3` of its first making. `whole`: stripes were given up, so one node is to fetch it, until it was had.
     `extra_copies`: how many were begun. `left`: an earlier making of it that we wrote at its destination. `made_at`: when the making that
-    counts was made; 0 of an external one.
+    counts was made; 0 of an external one. `remake_s`: what its making took, and what its inputs would cost.
+
+    `links`: of a file that other runs took over from the one that made it, all of these runs, each with its name for it. `run` answers for
+    it: one of them that is active, if any is. `kept_at`: since when it is there for later runs only. `tenant`: of a file whose run is not
+    known any more.
     """
 
     id: str
@@ -117,6 +122,10 @@ class FileEntry(StateEntry):
     moves_failed: int = 0
     left: HeldAt | None = None
     made_at: float = 0.0
+    remake_s: float = 0.0
+    links: dict[str, str] = {}
+    kept_at: float = 0.0
+    tenant: str = ""
 
     @property
     def is_external(self) -> bool:
@@ -322,6 +331,7 @@ class State:
     limits: Limits
     now: float = 0.0
     epoch: int = 0
+    started_at: float = 0.0  # the scheduler that lives now
     events_seen: int = 0
     commands_made: int = 0
     stale: int = 0
@@ -454,6 +464,9 @@ class State:
             return True
         if run.is_engines:
             return run.id in self.active and run.engine_outcome is None
+        if file.destination is None and self.next_use(file) == NEVER:
+            # Nobody will read it: it is there for later runs.
+            return False
         return run.id in self.active and not (run.failed and self.only_ended_jobs_want(file))
 
     def stays(self, file: FileEntry) -> bool:

@@ -8,18 +8,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Sequence
+import sqlite3
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 from stager import __version__
 from stager.adapters.node_remote import NodeRemote
+from stager.model.errors import StagerError
 from stager.model.tenants import Tenants
 from stager.model.topology import HERE
 from stager.planning.policy import Policy
 from stager.runtime.clock import SteadyClock
 from stager.runtime.node_link import NodeSource
 from stager.scheduler import events as ev
+from stager.scheduler.state import State
 from stager.service.driving import Driving, Heard
 from stager.service.giving_up import Patience, give_up
 from stager.service.hosts import HostWatch
@@ -126,7 +129,8 @@ def opened(
         machine, node, state_dir, run_service, driving.keep_at_end, tasks, patience, recording.faults, is_service=is_service
     )
     put(ev.SchedulerStarted(at=0.0, cause="start", epoch=past.epoch, version=__version__))
-    put(ev.PolicySet(at=0.0, cause="start", policy=Policy(), limits=machine_limits(settings)))
+    put(ev.PolicySet(at=0.0, cause="start", policy=machine_policy(settings), limits=machine_limits(settings)))
+    tell_kept(put, state, recording.path)
     has_hosts = settings.pool != "" or has_stores(settings) or state.on_hosts
     here = None if has_hosts else this_host(settings)
     pools = TenantPools(node.executors, node.gateways, machine.inquiry, state, put, tasks, here)
@@ -150,6 +154,30 @@ def opened(
     node.continuation.begin()
     driving.start()
     return Scheduler(state_dir, machine, node, services, tasks, driving, recording)
+
+
+def machine_policy(settings: Settings) -> Policy:
+    return Policy(keep_results_bytes=settings.keep_results_bytes, keep_results_s=settings.keep_results_s)
+
+
+def tell_kept(put: Callable[[ev.Event], None], state: State, path: Path) -> None:
+    """What nodes may keep of runs that the journal does not tell of any more."""
+    if state.runs or not path.exists():
+        return
+    # Most schedulers have runs, or no results, and start sooner without this.
+    from stager.adapters.results_store import open_to_read
+
+    found: list[ev.KeptFile] = []
+    try:
+        store = open_to_read(path)
+        for tenant, each in store.kept_files() if store is not None else ():
+            found.append(ev.KeptFile(each.file, tenant, each.size_bytes, each.blake3, each.executable, each.remake_s))
+    except (sqlite3.Error, StagerError) as problem:
+        log.warning("what nodes keep of earlier runs is not known, and is made again: %s", problem)
+    else:
+        if store is not None:
+            store.close()
+    put(ev.ResultsKept(at=0.0, cause="start", files=tuple(found)))
 
 
 def remote_nodes(settings: Settings, state_dir: StateDir, epoch: int) -> list[NodeRemote]:

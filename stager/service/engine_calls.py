@@ -87,7 +87,7 @@ class CallStates:
         return wire.FileWhere(
             run=run,
             lfn=lfn,
-            standing="external" if file.is_external else entry_of(state, entry, file).standing.value,
+            standing="external" if file.is_external else entry_of(state, entry, lfn).standing.value,
             nodes=sorted(node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT),
             places=[wire.Place(origin=place.origin, path=place.path) for place in places],
             size_bytes=file.size_bytes if file.is_external or file.blake3 else None,

@@ -75,20 +75,31 @@ class RunRemoval:
 
 
 class GarbageCollector:
-    """On the event loop's thread. `logs`: the directory that the worker writes what jobs print to."""
+    """On the event loop's thread. `logs`: the directory that the worker writes what jobs print to. `results`: those that are remembered."""
 
     def __init__(
-        self, inquiry: Inquiry, runs: KnownRuns, removal: RunRemoval, replicas: NodeReplicas, kept_sandboxes: KeptSandboxes, logs: Path
+        self,
+        inquiry: Inquiry,
+        runs: KnownRuns,
+        removal: RunRemoval,
+        replicas: NodeReplicas,
+        kept_sandboxes: KeptSandboxes,
+        logs: Path,
+        results: Path,
     ) -> None:
         self.inquiry, self.runs, self.removal, self.replicas = inquiry, runs, removal, replicas
-        self.kept_sandboxes, self.logs = kept_sandboxes, logs
+        self.kept_sandboxes, self.logs, self.results = kept_sandboxes, logs, results
 
     async def collect(self, wanted: wire.GcRequest) -> wire.GcReport:
-        over = await self.inquiry.ask(lambda: self._chosen_runs(wanted.runs))
+        over = await self.inquiry.ask(lambda: self._chosen_runs(wanted.runs)) if wanted.logs else []
         # Their ledgers and reports are what people come back for.
         runs = over if wanted.runs or wanted.records else []
         replicas = await self.inquiry.ask(lambda: unwanted_replicas(self.runs.state, self.replicas.links)) if wanted.cache else []
-        kept_sandboxes, idle = self.kept_sandboxes, await self.inquiry.ask(lambda: self._idle_runs(wanted.runs))
+        if wanted.results and not wanted.cache:
+            named = set() if wanted.dry_run else await asyncio.to_thread(lambda: named_files(self.results))
+            replicas = await self.inquiry.ask(lambda: kept_replicas(self.runs.state, self.replicas.links, named))
+        kept_sandboxes = self.kept_sandboxes
+        idle = await self.inquiry.ask(lambda: self._idle_runs(wanted.runs)) if wanted.logs else set()
         sandboxes = [entry for entry in list(kept_sandboxes.kept.values()) if entry.run in idle]
         directories = [directory for run in over if (directory := self.logs / safe_name(run)).is_dir()]
         freed = await asyncio.to_thread(lambda: sum(map(tree_bytes, directories)))
@@ -148,6 +159,31 @@ def unwanted_replicas(state: State, nodes: Container[str]) -> list[Replica]:
             idle = [replica for replica in idle if replica is not kept]
         found += idle
     return found
+
+
+def kept_replicas(state: State, nodes: Container[str], named: Container[str]) -> list[Replica]:
+    """On these nodes, what is there for later runs only, but for the files that are named."""
+    return [
+        Replica(node, file.id, copy.generation, copy.size_bytes)
+        for file in state.files.values()
+        if file.id not in named
+        for node, copy in file.copies.items()
+        if node in nodes and copy.result_rank
+    ]
+
+
+def named_files(results: Path) -> set[str]:
+    """That a result names which is remembered."""
+    # Few ask for it.
+    from stager.adapters.results_store import open_to_read
+
+    store = open_to_read(results)
+    if store is None:
+        return set()
+    try:
+        return {output.file for _, output in store.kept_files()}
+    finally:
+        store.close()
 
 
 def tree_bytes(directory: Path) -> int:

@@ -35,7 +35,7 @@ def part_of(state: State, run: RunEntry, file_id: str, job: str) -> Part:
     """What a job waits for are its inputs, and what a file waits for is the job that makes it, as long as they are not done."""
     if not job:
         file = state.files[file_id]
-        maker = run.jobs.get(file.producer)
+        maker = run.jobs.get(file.producer) if file.run == run.id else None
         return Part([maker] if maker is not None and maker.state not in ENDED else [], [file])
     entry = run.jobs[job]
     inputs = () if entry.state in ENDED else run.workflow.jobs[job].inputs

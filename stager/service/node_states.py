@@ -33,6 +33,7 @@ def with_state(node: NodeEntry | None, view: wire.NodeView) -> wire.NodeView:
         "why": node.gone,
         "store_id": view.store_id or node.store_id,
         "capacity_bytes": view.capacity_bytes or node.capacity_bytes,
+        "kept_bytes": node.kept_bytes,
     }
     return view.model_copy(update=facts)
 

@@ -20,7 +20,7 @@ from stager.scheduler.states import RunState
 
 if TYPE_CHECKING:
     from stager.adapters.results_store import ResultsStore
-    from stager.model.results import Result, SeenAt
+    from stager.model.results import KeptOutput, Result, SeenAt
 
 log = logging.getLogger(__name__)
 # Written together while a run goes on. What is left is written when it ends.
@@ -37,6 +37,10 @@ class Recording:
         self.path, self.state = path, state
         self.opened: ResultsStore | None = None
         self.waiting: dict[str, list[Result]] = {}
+        # Of the same jobs, what nodes hold of it. The files that the store says they hold, and those of them that they hold no more.
+        self.held: dict[str, list[tuple[str, str, KeptOutput]]] = {}
+        self.kept: set[str] | None = None
+        self.gone: list[str] = []
         # By run, why later runs will not find all of it.
         self.faults: dict[str, Fault] = {}
         self.caught_up = False
@@ -55,6 +59,8 @@ class Recording:
                 self._job_ended(event)
             elif type(event) is ev.RunSubmitted and event.reused:
                 self._used(event)
+        if self.state.policy.keep_results_bytes:
+            self._note_gone(events, commands)
         for command in commands:
             if type(command) is cmd.FinishRun:
                 self._run_ended(command.run)
@@ -67,6 +73,8 @@ class Recording:
         return found
 
     def close(self) -> None:
+        if self.gone:
+            self._write_gone()
         if self.opened is not None:
             self.opened.close()
 
@@ -83,9 +91,14 @@ class Recording:
             if run.id in written:
                 continue
             found = (result_in(self.state, run, job_id, self.state.now, None) for job_id in run.jobs)
-            self.waiting[run.id] = [result for result in found if result is not None]
+            self.waiting[run.id] = []
+            for result in found:
+                if result is not None:
+                    self._add(run, result)
             if run.state is RunState.FINISHED:
                 self._run_ended(run.id)
+        if self.state.policy.keep_results_bytes:
+            self._note_gone_of(list(self._kept_files()))
 
     def _job_ended(self, event: ev.AttemptEnded) -> None:
         run = self.state.runs.get(event.run)
@@ -95,10 +108,52 @@ class Recording:
 
         result = result_in(self.state, run, event.job, event.at, event.measures.wall_s)
         if result is not None:
-            waiting = self.waiting.setdefault(event.run, [])
-            waiting.append(result)
-            if len(waiting) >= WRITE_TOGETHER:
+            self._add(run, result)
+            if len(self.waiting[event.run]) >= WRITE_TOGETHER:
                 self._write(event.run)
+
+    def _add(self, run: RunEntry, result: Result) -> None:
+        self.waiting.setdefault(run.id, []).append(result)
+        if self.state.policy.keep_results_bytes:
+            from stager.service.results_in_state import kept_of
+
+            held = list(kept_of(self.state, run, result))
+            self.held.setdefault(run.id, []).extend(held)
+            if held:
+                self._kept_files().update(output.file for _, _, output in held)
+
+    def _kept_files(self) -> set[str]:
+        if self.kept is None:
+            found: list[tuple[str, KeptOutput]] = []
+            if self.path.exists():
+                self._try_to("", lambda store: found.extend(store.kept_files()))
+            self.kept = {output.file for _, output in found}
+        return self.kept
+
+    def _note_gone(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> None:
+        """What nodes are told to delete, have found damaged, or do not have any more."""
+        files = {command.file for command in commands if type(command) is cmd.DeleteReplica}
+        files |= {event.file for event in events if type(event) is ev.ReplicaCorrupt}
+        everything = any(type(event) in (ev.NodeReported, ev.NodeGone) for event in events)
+        if everything and (self.kept is not None or self.path.exists()):
+            # Of one whose run is not known any more, the node that has it may not have reported yet.
+            known = (file for file in self._kept_files() if file not in self.state.files or self.state.files[file].run)
+            self._note_gone_of(list(known))
+        elif files and self._kept_files():
+            self._note_gone_of(files & self._kept_files())
+
+    def _note_gone_of(self, files: Iterable[str]) -> None:
+        from stager.service.results_in_state import is_held
+
+        lost = [file for file in files if not is_held(self.state, file)]
+        self._kept_files().difference_update(lost)
+        self.gone += lost
+        if len(self.gone) >= WRITE_TOGETHER:
+            self._write_gone()
+
+    def _write_gone(self) -> None:
+        gone, self.gone = self.gone, []
+        self._try_to("", lambda store: store.write("", gone=gone))
 
     def _run_ended(self, run_id: str) -> None:
         """Also where none of its jobs was recorded: what it saw at origins tells the next one what did not change."""
@@ -130,7 +185,9 @@ class Recording:
 
     def _write(self, run_id: str, seen: Sequence[SeenAt] = (), complete: str = "") -> None:
         tenant, results = self.state.runs[run_id].tenant, self.waiting.pop(run_id, [])
-        self._try_to(run_id, lambda store: store.write(tenant, results, seen, complete=complete))
+        held = [each for each in self.held.pop(run_id, []) if each[2].file in self._kept_files()]
+        gone, self.gone = self.gone, []
+        self._try_to(run_id, lambda store: store.write(tenant, results, seen, complete=complete, kept=held, gone=gone))
 
     def _reopen(self, run: str) -> None:
         self._try_to(run, lambda store: store.reopen(run))
@@ -139,6 +196,9 @@ class Recording:
         """So that what is forgotten first is what nobody uses."""
         run = self.state.runs[event.run]
         used = [(each.key, event.at) for each in event.reused]
+        if any(made.kept and run.file_ids[made.lfn] != made.kept for each in event.reused for made in each.outputs):
+            # It was planned with what is not there any more.
+            self._note_gone_of([made.kept for each in event.reused for made in each.outputs if made.kept in self._kept_files()])
         self._try_to(event.run, lambda store: store.write(run.tenant, used=used))
 
     def _try_to(self, run: str, write: Callable[[ResultsStore], object]) -> None:

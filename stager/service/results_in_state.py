@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stager.model.results import MadeOutput, Result, SeenAt, origin_key
+from stager.model.files import FileKind
+from stager.model.results import KeptOutput, MadeOutput, Result, SeenAt, origin_key
 from stager.model.workflow import Job
 from stager.planning.job_key import JobKey, key_of, unknown_input, unknown_variable
 from stager.scheduler.state import RunEntry, State
-from stager.scheduler.states import JobState
+from stager.scheduler.states import CopyState, JobState
 
 
 def result_in(state: State, run: RunEntry, job_id: str, at: float, compute_s: float | None) -> Result | None:
@@ -45,6 +46,20 @@ def outputs_of(state: State, run: RunEntry, job: Job) -> Iterator[MadeOutput]:
         file = state.files[run.file_ids[output.lfn]]
         if file.blake3:
             yield MadeOutput(output.path, file.size_bytes, file.blake3, file.executable)
+
+
+def kept_of(state: State, run: RunEntry, result: Result) -> Iterator[tuple[str, str, KeptOutput]]:
+    """By key and path, what nodes hold of this result and may keep."""
+    for output in run.workflow.jobs[result.job].outputs:
+        file = state.files[run.file_ids[output.lfn]]
+        if file.blake3 and file.destination is None and file.kind is FileKind.FILE and is_held(state, file.id):
+            yield result.key, output.path, KeptOutput(file.id, file.size_bytes, file.blake3, file.executable, file.remake_s)
+
+
+def is_held(state: State, file_id: str) -> bool:
+    """By any node."""
+    file = state.files.get(file_id)
+    return file is not None and any(copy.state is CopyState.PRESENT for copy in file.copies.values())
 
 
 def seen_of(state: State, run: RunEntry) -> Iterator[SeenAt]:

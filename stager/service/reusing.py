@@ -124,7 +124,7 @@ def found_in(store: ResultsStore, workflow: Workflow, asker: Asker, answers: Ans
             results[key] = store.result(asker.name, key)
         return results[key]
 
-    known = Known(contents, held, result_of, asker.values(store, names), look.unknown)
+    known = Known(contents, held, result_of, asker.values(store, names), look.unknown, store.kept(asker.name))
     return Remembered(decide(workflow, known, forced), known, look.hashed, look.to_fetch, store, brought=look.brought)
 
 
@@ -322,8 +322,9 @@ def reused_jobs(workflow: Workflow, reuse: Reuse) -> tuple[ReusedJob, ...]:
             if (one := made.get(output.path)) is None:
                 continue
             held = reuse.held.get(output.lfn)
-            at_home = (held.token, held.verified, held.synced) if held is not None else ()
-            outputs.append(ReusedOutput(output.lfn, one.size_bytes, one.blake3, one.executable, *at_home))
+            kept = reuse.kept.get(output.lfn)
+            where = (held.token, held.verified, held.synced) if held is not None else ("", "", "", kept.file) if kept is not None else ()
+            outputs.append(ReusedOutput(output.lfn, one.size_bytes, one.blake3, one.executable, *where))
         found.append(ReusedJob(job_id, result.run, result.key, tuple(outputs)))
     return tuple(found)
 
@@ -338,6 +339,10 @@ def reuse_lines(workflow: Workflow, found: Remembered, plan: Plan, *, by_name: b
     lines = [reuse_text(workflow, found.reuse, plan)] if found.reuse.reused or by_name else []
     if found.trouble:
         lines.append(f"note: all jobs run, since what earlier runs made is not known: {found.trouble}")
+    if linked := found.reuse.linked(workflow):
+        size = format_size(sum(found.reuse.kept[lfn].size_bytes for lfn in linked))
+        what = "1 kept result" if len(linked) == 1 else f"{len(linked)} kept results"
+        lines.append(f"{what} ({size}) of earlier runs {'is' if len(linked) == 1 else 'are'} read where a node keeps them, and not fetched")
     if found.to_fetch:
         count, first = len(found.to_fetch), found.to_fetch[0]
         what = "1 input has" if count == 1 else f"{count} inputs have"
@@ -354,7 +359,8 @@ def explain_job(workflow: Workflow, found: Remembered, job_id: str, tenant: str)
         lines = [f"job {job_id}: reused, run {result.run} made the same ({result.job})"]
         for output in job.outputs:
             held = reuse.held.get(output.lfn)
-            lines.append(f"  {output.lfn}: {'at its destination' if held is not None else 'nobody needs it'}")
+            kept = "kept on a node" if output.lfn in reuse.kept else "nobody needs it"
+            lines.append(f"  {output.lfn}: {'at its destination' if held is not None else kept}")
         return lines
     lines = [f"job {job_id}: would run, since {reuse.runs[job_id]}"]
     key = reuse.keys.get(job_id)

@@ -29,7 +29,7 @@ from stager.service.run_lists import RunLists
 from stager.service.run_service import RunService
 from stager.service.sandboxes import Furnishing, Sandboxes
 from stager.service.shutdown import Ending, GivingWay, Shutdown
-from stager.service.state_dir import StateDir
+from stager.service.state_dir import StateDir, results_of
 from stager.service.status import StatusQueries
 from stager.tasks import Tasks
 
@@ -148,4 +148,4 @@ def sandboxes(machine: MachineSide, node: NodeSide) -> Sandboxes:
 def garbage_collector(machine: MachineSide, node: NodeSide, state_dir: StateDir, rates: Rates) -> GarbageCollector:
     removal = RunRemoval(machine.stores.records, machine.book, rates)
     replicas = NodeReplicas(node.links, machine.past.epoch)
-    return GarbageCollector(machine.inquiry, machine.runs, removal, replicas, node.kept_sandboxes, state_dir.logs)
+    return GarbageCollector(machine.inquiry, machine.runs, removal, replicas, node.kept_sandboxes, state_dir.logs, results_of(state_dir))

@@ -25,10 +25,12 @@ SCRUB_BYTES_PER_S = 16 * 2**20
 SCRUB_EVERY_S = 7 * 86_400.0
 GONE_AFTER_S_MIN = 60.0
 KEEP_FAILED_BYTES = 5_000_000_000
+KEEP_RESULTS_BYTES, KEEP_RESULTS_S = 20_000_000_000, 14 * 86_400.0
 # Of the files beside a workflow that a submit brings along.
 DIRECTORY_BYTES_MAX = 256 * 2**20
 CONFIG_KEYS = frozenset(
-    "state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool gone_after reuse notify".split()
+    "state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool gone_after reuse notify"
+    " keep_results keep_results_for".split()
 )
 
 
@@ -57,7 +59,8 @@ class Settings:
     itself, for plans of its runs. `directory_bytes_max`: of the files that a
     tenant's submit may bring along.
     `gone_after_s`: nodes and hosts that are silent for so long are given up; None: by a person's word alone. `reuse` False: a submit that
-    does not say runs all jobs. `notify_file` None: notify.toml of the state directory.
+    does not say runs all jobs. `keep_results_bytes`: of each node, how much of what jobs made stays there for later runs, for
+    `keep_results_s`; 0: nothing. `notify_file` None: notify.toml of the state directory.
     """
 
     state_dir: Path
@@ -81,6 +84,8 @@ class Settings:
     directory_bytes_max: int = DIRECTORY_BYTES_MAX
     gone_after_s: float | None = None
     reuse: bool = True
+    keep_results_bytes: int = KEEP_RESULTS_BYTES
+    keep_results_s: float = KEEP_RESULTS_S
     notify_file: Path | None = None
 
     def scheduler_arguments(self) -> list[str]:
@@ -246,8 +251,17 @@ def read_settings(
         gone_after_s=gone_after_s,
         notify_file=path_of(env.get("STAGER_NOTIFY") or config.get("notify"), env),
         pool=pool_of(str(pool or env.get("STAGER_POOL") or config.get("pool") or "")),
-        reuse=switch("reuse", env.get("STAGER_REUSE") or config.get("reuse", True)),
+        **results_settings(env, config),
     )
+
+
+def results_settings(env: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, Any]:
+    """That results are reused; and how much of them is kept and for how long, where somebody says."""
+    reuse = switch("reuse", env.get("STAGER_REUSE") or config.get("reuse", True))
+    size_bytes = size("keep_results", env.get("STAGER_KEEP_RESULTS") or config.get("keep_results"))
+    long_s = duration("keep_results_for", env.get("STAGER_KEEP_RESULTS_FOR") or config.get("keep_results_for"))
+    found = {"keep_results_bytes": size_bytes, "keep_results_s": long_s}
+    return {"reuse": reuse, **{name: value for name, value in found.items() if value is not None}}
 
 
 def switch(name: str, value: object) -> bool:

@@ -86,6 +86,8 @@ def fetch_text(fetch: cmd.Fetch) -> str:
 
 def submitted_text(event: ev.RunSubmitted) -> str:
     reused = f", {len(event.reused)} of them reused" if event.reused else ""
+    linked = sum(output.kept != "" for each in event.reused for output in each.outputs)
+    reused += f" ({linked} of their files kept on nodes)" if linked else ""
     return f"submitted: {len(event.workflow.jobs)} jobs{reused}, {len(event.workflow.files)} files"
 
 

@@ -32,7 +32,15 @@ JOB_S = 0.05
 # A transfer that the node does not list now.
 UNSEEN = NodeTransfer(transfer_id="", state="queued", bytes_done=0, bytes_total=0)
 COUNTED = {
-    standing: standing.value for standing in (Standing.AT_RISK, Standing.SAFE, Standing.WRITTEN, Standing.DURABLE, Standing.SUPERSEDED)
+    standing: standing.value
+    for standing in (
+        Standing.AT_RISK,
+        Standing.SAFE,
+        Standing.WRITTEN,
+        Standing.DURABLE,
+        Standing.SUPERSEDED,
+        Standing.KEPT,
+    )
 }
 
 

@@ -14,7 +14,7 @@ class NodeView(Body):
     scheduler was given; older schedulers have no other. `state`: up, away (it does not answer), draining, gone (for good, `why` by whose
     word), refused (as `excluded`), unknown (never heard of); empty where nobody looked. `since`: when it came into that state. `address`:
     where the scheduler calls it. `store_id`: which store it has. The `unsafe` ones: what would be lost with it now; None where nobody
-    looked.
+    looked. `kept_bytes`: of `used_bytes`, results that are kept for later runs and are the first to go.
     """
 
     node: str
@@ -36,6 +36,7 @@ class NodeView(Body):
     unsafe_files: int | None = None
     unsafe_bytes: int | None = None
     unsafe_jobs: int | None = None
+    kept_bytes: int = 0
 
 
 class NodeViews(Body):
@@ -109,13 +110,16 @@ class RunNeeds(Body):
 
 class GcRequest(Body):
     """`runs`: those wholly, with ledger and report; none named: of all that are over for good what they left beside these, and with
-    `records` them too. `cache`: also replicas that no unfinished run needs.
+    `records` them too. `cache`: also replicas that no unfinished run needs. `results`: of these, those that nodes keep for later runs and
+    that no result names any more. `logs` False: nothing but replicas.
     """
 
     runs: list[str] = []
     cache: bool = False
     dry_run: bool = False
     records: bool = False
+    results: bool = False
+    logs: bool = True
 
 
 class GcReport(Body):

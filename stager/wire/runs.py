@@ -66,7 +66,8 @@ class LedgerTotals(Body):
     """Of produced files that are still needed or final.
 
     `at_risk`: on no verified disk yet. `safe`: on a node. `written`: at the origin, checked by size only. `durable`: verified there.
-    `superseded`: it does not replace what is newer at its destination.
+    `superseded`: it does not replace what is newer at its destination. `kept`: no longer needed, and on a node for later runs until its
+    room is wanted.
     """
 
     at_risk: FileCounts = FileCounts()
@@ -74,6 +75,7 @@ class LedgerTotals(Body):
     written: FileCounts = FileCounts()
     durable: FileCounts = FileCounts()
     superseded: FileCounts = FileCounts()
+    kept: FileCounts = FileCounts()
 
 
 class WaitingView(Body):
@@ -125,7 +127,8 @@ class RunStatus(Body):
 
 
 class LedgerEntry(Body):
-    """`state`: not_made | at_risk | safe | written | durable | superseded | released (an intermediate whose last reader is done).
+    """`state`: not_made | at_risk | safe | written | durable | superseded | released (an intermediate whose last reader is done) |
+    kept (one that is still there for later runs).
 
     `synced`: what the origin was told to put on its disk, and said it had: nothing (it cannot be told to) | content |
     content_and_name | by_server (its answer means that); empty where it is not known.

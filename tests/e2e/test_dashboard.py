@@ -157,7 +157,7 @@ def test_the_ledger_tells_what_is_safe_and_what_is_durable(bed: Bed, seen: Brows
     run = bed.submit(chain(bed, "ledger", gate="ledger"))
     seen.go(f"#/runs/{run}")
     standings = seen.until(lambda: [each.get_attribute("data-standing") for each in seen.find(".standing")], "the ledger")
-    assert standings == ["at_risk", "safe", "written", "durable", "superseded", "not_made"]
+    assert standings == ["at_risk", "safe", "written", "durable", "superseded", "kept", "not_made"]
     seen.shows("1 file, 600 kB", '[data-standing="safe"] summary')
     seen.click('[data-standing="safe"] summary')
     seen.shows("mid", '[data-standing="safe"] tbody')

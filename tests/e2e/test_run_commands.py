@@ -124,11 +124,11 @@ def test_a_state_of_a_ledger_that_is_no_promise_is_explained(stager: Stager, sho
         short_dir, "{run: 'echo x > mid', outputs: [mid]}\n  b: {run: 'cp mid x.txt', inputs: [mid], outputs: {x.txt: 'o:x.txt'}}"
     )
     stager.run("submit", workflow)
-    assert {entry["lfn"]: entry["state"] for entry in stager.json("ledger", "w-1")} == {"mid": "released", "x.txt": "durable"}
-    assert "released: " in stager.run("ledger", "w-1").stdout
+    assert {entry["lfn"]: entry["state"] for entry in stager.json("ledger", "w-1")} == {"mid": "kept", "x.txt": "durable"}
+    assert "kept results: 2 B, evictable: " in stager.run("ledger", "w-1").stdout
     stager.run("submit", quick(short_dir, "{run: 'echo x > y.txt', outputs: {y.txt: 'o:y.txt'}}"))
     assert [entry["state"] for entry in stager.json("ledger", "w-2")] == ["durable"]
-    assert "released: " not in stager.run("ledger", "w-2").stdout
+    assert "kept results: " not in stager.run("ledger", "w-2").stdout
 
 
 def test_jobs_tell_when_their_newest_try_began_how_long_it_took_and_what_memory_it_had(stager: Stager, short_dir: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_run_ends_with_its_final_there_verified_and_accounted_for(rig: Rig) ->
     assert rig.finished(client, run) == "succeeded"
     assert (rig.data / "out" / "all").read_bytes() == b"ONE\nTWO\n"
     ledger = {entry.lfn: entry for entry in client.run(run).ledger()}
-    assert (ledger["all"].state, ledger["all"].path, ledger["a.mid"].state) == ("durable", "out/all", "released")
+    assert (ledger["all"].state, ledger["all"].path, ledger["a.mid"].state) == ("durable", "out/all", "kept")
     assert ledger["all"].verified in ("readback", "origin_checksum", "remote_checksum") and ledger["all"].token
     assert ledger["all"].synced == "content_and_name"
     summary = client.run(run).summary()
@@ -381,11 +381,11 @@ def test_gc_removes_what_finished_runs_left_and_the_cache_when_asked(rig: Rig) -
     client, workflow = rig.client(), rig.three()
     run = rig.submit(client, workflow)
     rig.finished(client, run)
-    rig.until(lambda: client.health().nodes[0].used_bytes == 4 + 4 + 8, "only inputs and the final to be kept")
+    rig.until(lambda: client.health().nodes[0].used_bytes == 4 + 4 + 4 + 4 + 8, "inputs, the final and what later runs may read to be kept")
     planned = client.gc(wire.GcRequest(cache=True, dry_run=True))
-    assert (planned.runs, planned.logs, planned.replicas) == ([], 1, 3) and (rig.stager.state_dir / "logs" / run).is_dir()
+    assert (planned.runs, planned.logs, planned.replicas) == ([], 1, 5) and (rig.stager.state_dir / "logs" / run).is_dir()
     report = client.gc(wire.GcRequest(cache=True))
-    assert (report.runs, report.logs, report.replicas, report.journal_compacted) == ([], 1, 3, False)
+    assert (report.runs, report.logs, report.replicas, report.journal_compacted) == ([], 1, 5, False)
     rig.until(lambda: client.health().nodes[0].used_bytes == 0, "the cache to be empty")
     assert not (rig.stager.state_dir / "logs" / run).exists()
     kept = client.run(run)

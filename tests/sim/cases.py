@@ -40,6 +40,7 @@ from tests.sim.engine_cases import engine_case, troubles_of
 from tests.sim.held_cases import held
 from tests.sim.hosts_cases import none_left, with_hosts
 from tests.sim.hosts_cases import troubles_of as host_troubles
+from tests.sim.kept_cases import kept
 from tests.sim.plans import modest, with_deterministic
 from tests.sim.reuse_cases import reused
 from tests.sim.tenant_cases import TenantWatch, with_tenants
@@ -121,9 +122,7 @@ def plain_case(seed: int) -> Case:
 
 
 def sizes_case(seed: int) -> Case:
-    """Outputs at a tenth to ten times of what was declared. With a spill origin and room for the largest job as it really is, every run
-    succeeds.
-    """
+    """Outputs at a tenth to ten times of what was declared. With a spill origin and room for the largest job, every run succeeds."""
     random = Random(f"sizes/{seed}")
     workflow = sample_workflow(random, "w", sample_shared(random))
     spread = Spread(seed, sizes=10.0, durations=3.0)
@@ -134,9 +133,7 @@ def sizes_case(seed: int) -> Case:
 
 
 def full_case(seed: int) -> Case:
-    """Sizes as wrong, on one node or several, and little space where jobs write: whoever fills it comes back with more set aside. In every
-    other case a third of what is set aside is likely.
-    """
+    """Sizes as wrong, and little space where jobs write: who fills it comes back with more. Every other time a third is likely."""
     case = sizes_case(seed)
     random = Random(f"full/{seed}")
     nodes = tuple(
@@ -384,6 +381,8 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "held": lambda seed: held((nodes_case, runs_case, node_faults_case, pooled_case, faults_case)[seed % 5](seed)),
     "reused": lambda seed: reused((plain_case, runs_case, nodes_case)[seed % 3](seed)),
     "reused_faults": lambda seed: reused((faults_case, node_faults_case, node_losses_case, interrupts_case)[seed % 4](seed)),
+    "kept": lambda seed: kept((plain_case, runs_case, nodes_case, sizes_case)[seed % 4](seed)),
+    "kept_faults": lambda seed: kept((faults_case, node_faults_case, node_losses_case, interrupts_case)[seed % 4](seed)),
     "direct": lambda seed: direct_access(runs_case(seed) if seed % 2 else plain_case(seed)),
     "direct_faults": lambda seed: direct_access(node_faults_case(seed) if seed % 3 == 0 else faults_case(seed, names=seed % 3 == 1)),
 }

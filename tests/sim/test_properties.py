@@ -44,6 +44,8 @@ SHORT = {
     "engine_gone": 200,
     "reused": 200,
     "reused_faults": 200,
+    "kept": 200,
+    "kept_faults": 200,
     "direct": 200,
     "direct_faults": 200,
 }

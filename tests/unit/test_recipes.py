@@ -31,7 +31,7 @@ EVENTS, COMMANDS = set(get_args(ev.Event)), set(get_args(cmd.Command))
 # They are of no run, no file and no transfer, so no timeline has a line for them.
 OF_NODES = {ev.NodeReported, ev.NodeLost, ev.NodeGone, ev.NodeDraining, ev.CapacityChanged}
 OF_HOSTS = {ev.HostReported, ev.HostLost, ev.HostDraining, ev.HostGone}
-UNTOLD = {ev.SchedulerStarted, ev.PolicySet, ev.TenantsSet, ev.Woken, ev.SpillErased, cmd.WakeAt} | OF_NODES | OF_HOSTS
+UNTOLD = {ev.SchedulerStarted, ev.PolicySet, ev.TenantsSet, ev.ResultsKept, ev.Woken, ev.SpillErased, cmd.WakeAt} | OF_NODES | OF_HOSTS
 # What tells a workflow file of each format apart.
 BEGINNINGS = {
     WorkflowFormat.NATIVE: "stager: 1\n",

@@ -12,6 +12,7 @@ const GROUPS = [
   ["written", "Written", "at the origin, only its size was checked"],
   ["durable", "Durable", "at the origin, its content verified"],
   ["superseded", "Superseded", "something newer is where they were to go, and they do not replace it"],
+  ["kept", "Kept", "no longer needed, and on the I/O nodes for later runs until their room is wanted"],
   ["not_made", "Finals to come", "their jobs are not done"],
 ];
 const COLUMNS = [["File", "name"], ["Size", "number"], ["Goes to", "name"], ["How verified", ""]];

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stager.model.ids import external_file_id, produced_file_id
-from stager.planning.plan import Access
+from stager.planning.plan import Access, ReusedJob
+from stager.planning.reuse import run_as_well
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.sim.checkers.quiet import QuietChecker
@@ -49,6 +50,9 @@ class EvictionChecker(QuietChecker):
         self.direct_access: set[tuple[str, str]] = set()
         # Runs that their engine has ended: what they made is wanted by nobody but their destinations.
         self.given_up: set[str] = set()
+        # Of runs that were to take over what an earlier one made: the file, by run and lfn. And who does, by file.
+        self.kept: dict[tuple[str, str], str] = {}
+        self.sharing: dict[str, list[tuple[str, str]]] = {}
 
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
         # What was decided before it was told of the resume, in the same batch, is not held against it.
@@ -56,9 +60,13 @@ class EvictionChecker(QuietChecker):
         for event in events:
             if isinstance(event, ev.RunSubmitted):
                 self._enter(world.runs[event.run])
-                self.done |= {(event.run, each.job) for each in event.reused}
-                at_home = (output.lfn for each in event.reused for output in each.outputs if output.token)
+                reused = self._reused(world, event)
+                self.done |= {(event.run, each.job) for each in reused}
+                at_home = (output.lfn for each in reused for output in each.outputs if output.token)
                 self.elsewhere |= {self.ids[event.run][lfn] for lfn in at_home}
+                for output in (output for each in reused for output in each.outputs if output.kept):
+                    self.kept[event.run, output.lfn] = output.kept
+                    self.sharing.setdefault(output.kept, []).append((event.run, output.lfn))
             elif isinstance(event, ev.AttemptEnded):
                 self._unpin(event.run, event.job)
                 self.running.discard((event.run, event.job))
@@ -96,7 +104,8 @@ class EvictionChecker(QuietChecker):
             run = world.runs[command.run]
             held = [entry for entry in run.workflow.jobs[command.job].inputs if (command.run, entry.lfn) not in self.direct_access]
             for entry in held:
-                self.pinned.setdefault((command.node, self.ids[command.run][entry.lfn]), {})[command.run, command.job] = None
+                file = self._file_of(world, command.run, entry.lfn)
+                self.pinned.setdefault((command.node, file), {})[command.run, command.job] = None
         elif isinstance(command, cmd.RequeueJob | cmd.FailJob | cmd.EndCall):
             self._unpin(command.run, command.job)
             if isinstance(command, cmd.FailJob):
@@ -115,6 +124,8 @@ class EvictionChecker(QuietChecker):
             self.direct_access.discard((command.run, command.lfn))
         elif isinstance(command, cmd.RemakeFile):
             self.done.discard((command.run, command.job))
+            for output in world.runs[command.run].workflow.jobs[command.job].outputs:
+                self.kept.pop((command.run, output.lfn), None)
             # It is lost, whoever said so: a job that was admitted on it and has not begun is so no more.
             for node in world.nodes:
                 self._withdraw(node, command.file)
@@ -124,6 +135,30 @@ class EvictionChecker(QuietChecker):
             self.elsewhere.discard(command.file)
         elif isinstance(command, cmd.DeleteReplica):
             self._check_delete(world, command)
+
+    def _reused(self, world: SimWorld, event: ev.RunSubmitted) -> list[ReusedJob]:
+        """Those that can be: what is kept of them is there, and there is room for all files of all runs."""
+        kept = {output.lfn: output.kept for each in event.reused for output in each.outputs if output.kept}
+        if not kept:
+            return list(event.reused)
+        going_on = [run for run in world.runs.values() if run.at <= event.at and run.run not in self.ended]
+        roomy = sum(file.size_bytes for run in going_on for file in run.plan.files) <= event.plan.capacity_bytes
+        home = {output.lfn for each in event.reused for output in each.outputs if output.token}
+
+        def is_at_hand(lfn: str) -> bool:
+            there = [node for node in world.nodes.values() if node.answers and any(file == kept.get(lfn) for file, _ in node.replicas)]
+            return lfn in home or (lfn in kept and roomy and bool(there))
+
+        runs = event.workflow.jobs.keys() - {each.job for each in event.reused}
+        more = run_as_well(event.workflow, runs, is_at_hand)
+        return [each for each in event.reused if each.job not in more]
+
+    def _file_of(self, world: SimWorld, run: str, lfn: str) -> str:
+        """What it took over from an earlier run, as long as that is anywhere, or its own."""
+        kept = self.kept.get((run, lfn))
+        if kept is not None and any(file == kept for node in world.nodes.values() for file, _ in node.replicas):
+            return kept
+        return self.ids[run][lfn]
 
     def _enter(self, run: Submitted) -> None:
         ids = self.ids[run.run] = {}
@@ -186,7 +221,8 @@ class EvictionChecker(QuietChecker):
         owner = self.owner.get(command.file)
         if owner is None or twins or command.file in self.elsewhere:
             return
-        wanted_by = self._wanted_by(world, *owner)
+        sharing = (who for who in self.sharing.get(command.file, ()) if self.kept.get(who) == command.file)
+        wanted_by = next((by for who in (owner, *sharing) if (by := self._wanted_by(world, *who))), "")
         if wanted_by:
             raise Violation(
                 f"at {world.clock.now:.3f}: the only copy of {owner[1]} of {owner[0]} is deleted ({command.why}), {wanted_by} needs it"
