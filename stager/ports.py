@@ -77,6 +77,27 @@ class OriginAccess(Protocol):
         """Reachable, writable, room; leaves nothing behind."""
 
 
+@dataclass(frozen=True, slots=True)
+class RegistryImage:
+    """An image of a registry. `exact`: its name with the digest that its tag has now. `directory`, `file_name`: where its archive is, or
+    will be. `is_here` False: it was not pulled yet, and `size_bytes` is what that takes.
+    """
+
+    name: str
+    exact: str
+    size_bytes: int
+    directory: str
+    file_name: str
+    is_here: bool
+
+
+class ImageAccess(Protocol):
+    """Registries of images."""
+
+    def image(self, text: str) -> RegistryImage:
+        """By `docker://HOST/NAME:TAG`. Raises StagerError."""
+
+
 class Put(Protocol):
     """Tells the Machine a fact, from any thread. Time is stamped on it when it is taken."""
 

@@ -27,6 +27,7 @@ from stager.cli.options import (
     spill_option,
     where_option,
 )
+from stager.cli.pulling import images_for
 from stager.cli.workflow_file import options_for
 from stager.model.errors import Denied, InvalidInput, Refused, StagerError
 from stager.model.files import OnExists
@@ -101,7 +102,7 @@ def command(
         return told(check_there(where, file, given, spill, output_origin, settings.environ), as_json)
     access = IonodeOriginAccess(settings.environ)
     findings: list[Finding] = []
-    workflow = read_or_note(file, access, options_for(file, output_origin, given), findings)
+    workflow = read_or_note(file, access, options_for(file, output_origin, given) | images_for(settings, file), findings)
     if workflow is not None:
         probes: dict[tuple[str, str], Probe] = {}
         for origin in workflow.origins.values():

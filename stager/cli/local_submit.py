@@ -48,7 +48,7 @@ def submit_here(
     """The exit code. `warm`: a process that can become the scheduler."""
     require_runnable(sniff(file), str(file))
     access = IonodeOriginAccess(settings.environ)
-    workflow = read_to_run(file, output_origin, given, access)
+    workflow = read_to_run(settings, file, output_origin, given, access)
     require_native(workflow)
     workflow = as_asked(workflow, asked)
     ready = ready_to_run(workflow, settings, access, asked)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stager.adapters.origin_access import IonodeOriginAccess
+from stager.cli.pulling import images_for
 from stager.client import RunClient
 from stager.model.errors import InvalidInput, Refused, StagerError
 from stager.model.workflow import Workflow
@@ -59,7 +60,9 @@ def read_again(settings: Settings, run: RunClient, submitted_at: float) -> Again
     digest, beside = digest_of_file(path), Beside()
     access = IonodeOriginAccess(settings.environ)
     try:
-        new = as_far_as(read_workflow(path, access=access, options=options_of(old, path, beside)), old.until)
+        new = as_far_as(
+            read_workflow(path, access=access, options=options_of(old, path, beside) | images_for(settings, path, pulls=True)), old.until
+        )
     except StagerError as error:
         if isinstance(error, InvalidInput) and is_edited(path, beside.with_digest(digest), old, submitted_at):
             raise InvalidInput(f"{error.message}\n{path} was changed after the submit; mend it, or add --as-submitted") from None

@@ -14,6 +14,7 @@ from stager.adapters.origin_access import IonodeOriginAccess
 from stager.adapters.origin_config import resolve_all
 from stager.cli.mended import digest_of_file
 from stager.cli.options import Given
+from stager.cli.pulling import images_for
 from stager.model.topology import Topology
 from stager.model.workflow import Origin, Workflow
 from stager.ports import OriginAccess
@@ -28,13 +29,14 @@ from stager.wire import Credentials
 
 def read_only(settings: Settings, file: Path, output_origin: str | None, given: Given, access: OriginAccess | None = None) -> Workflow:
     """With globs listed and sizes found where the origins can be asked."""
-    return read_workflow(file, access=access or IonodeOriginAccess(settings.environ), options=options_for(file, output_origin, given))
+    options = options_for(file, output_origin, given) | images_for(settings, file)
+    return read_workflow(file, access=access or IonodeOriginAccess(settings.environ), options=options)
 
 
-def read_to_run(file: Path, output_origin: str | None, given: Given, access: OriginAccess) -> Workflow:
+def read_to_run(settings: Settings, file: Path, output_origin: str | None, given: Given, access: OriginAccess) -> Workflow:
     """As `read_only`, with the path and the digest of the file, so that a resume finds it again and sees whether it changed."""
     digest, beside = digest_of_file(file), Beside()
-    more = {"beside": beside} if sniff(file) is WorkflowFormat.NATIVE else {}
+    more = images_for(settings, file, pulls=True) | ({"beside": beside} if sniff(file) is WorkflowFormat.NATIVE else {})
     workflow = read_workflow(file, access=access, options=options_for(file, output_origin, given) | more)
     return replace(workflow, source_path=str(file.absolute()), source_digest=beside.with_digest(digest))
 

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stager.model.workflow import Workflow
-from stager.ports import OriginAccess
+from stager.ports import ImageAccess, OriginAccess
 from stager.readers.graph_check import check_graph
 from stager.readers.lines import Findings, Node, compose, read_text
 from stager.readers.native_beside import Beside
 from stager.readers.native_catalog import Catalog, Listing
 from stager.readers.native_expand import Expansion
 from stager.readers.native_form import Form
+from stager.readers.native_images import IMAGES_ORIGIN, Unasked, entry_of
 from stager.readers.native_parse import opened, parse
 from stager.readers.native_spec import WorkflowSpec
 from stager.readers.resolve import resolve
@@ -31,16 +32,26 @@ def read(
     jobs_max: int = JOBS_MAX,
     given: Mapping[str, Node] | None = None,
     beside: Beside | None = None,
+    images: ImageAccess | None = None,
 ) -> Workflow:
     """With access, patterns are listed and every external file has size and token. Without, a workflow that needs no listing is read
-    and checked alone. `given`: values of its parameters. `beside`: learns of the other files that are part of its text."""
+    and checked alone. `given`: values of its parameters. `beside`: learns of the other files that are part of its text. `images`:
+    asks registries."""
     path = Path(path)
     findings = Findings(str(path))
-    spec = parse(compose(read_text(path, str(path)), str(path), findings), findings, path, given or {}, beside or Beside())
+    spec = parse(
+        compose(read_text(path, str(path)), str(path), findings),
+        findings,
+        path,
+        given or {},
+        beside or Beside(),
+        Unasked() if access is None else images,
+    )
     listed = needs_listing(spec)
     if listed:
         findings.raise_if_any()
     catalog = Catalog(spec, Listing(access, spec.origins, findings), findings)
+    catalog.listed |= {(IMAGES_ORIGIN, name): entry for name, image in spec.images.items() if (entry := entry_of(image)) is not None}
     expansion = Expansion(spec, catalog, findings, jobs_max)
     workflow = expansion.workflow(str(path))
     if workflow.jobs or not findings:

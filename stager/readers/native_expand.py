@@ -14,6 +14,7 @@ from stager.model.workflow import IMAGE_PATH, Job, JobInput, JobOutput, Origin, 
 from stager.readers.lines import Findings, Place, nearest
 from stager.readers.native_catalog import Catalog, destination_of, moved
 from stager.readers.native_foreach import rows_of, unknown_set
+from stager.readers.native_images import notes_on
 from stager.readers.native_left_out import left_out_match
 from stager.readers.native_references import rendered_path
 from stager.readers.native_spec import Axis, DestinationSpec, InputSpec, JobSettings, JobSpec, OutputSpec, Reference, WorkflowSpec
@@ -98,6 +99,7 @@ class Expansion:
         for spec in self.spec.files.values():
             if used.isdisjoint(self.catalog.sets.get(spec.name, [spec.name])):
                 yield f"{spec.key} is read by no job, and is not fetched"
+        yield from notes_on(self.spec.images)
         for job in self.spec.left_out.values():
             yield f"job {job.name!r} is left out by its 'when' ({job.when})"
         for name in self.spec.unused_params:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from stager.model.units import parse_duration_s, parse_size_bytes
+from stager.model.workflow import Origin
+from stager.ports import ImageAccess, RegistryImage
 from stager.readers.lines import Findings, Node, Place, nearest
 from stager.readers.native_beside import Beside
 from stager.readers.native_spec import ParamSpec
@@ -169,7 +171,7 @@ def unquoted(node: Node) -> str:
 class Form:
     """Reads nodes for one workflow; what is wrong goes to its findings. `declared`: its parameters, and `params` their values, once they
     are read; `used`: those that stand in a text. `types`: the entries under `types:`. `beside`: reads further files, from `base` on.
-    `unread`: there is a job of which a finding says all.
+    `unread`: there is a job of which a finding says all. `images`: asks registries; None: nobody does here. `pulled`: what they said.
     """
 
     def __init__(self, findings: Findings) -> None:
@@ -180,6 +182,9 @@ class Form:
         self.types: dict[str, Node] = {}
         self.beside, self.base = Beside(), Path()
         self.unread = False
+        self.origins: dict[str, Origin] = {}
+        self.images: ImageAccess | None = None
+        self.pulled: dict[str, RegistryImage] = {}
 
     def bound(self, text: str, node: Node, key: str, *, strict: bool = True) -> str | None:
         """A text that no job's values come into, with those of parameters; a finding and None where a name in it is unknown."""

@@ -13,6 +13,7 @@ from stager.model.files import OnExists
 from stager.readers.lines import Node, closest
 from stager.readers.native_foreach import read_foreach
 from stager.readers.native_form import Fields, Form
+from stager.readers.native_images import read_container
 from stager.readers.native_include import with_type
 from stager.readers.native_references import Names
 from stager.readers.native_shell import WORD, compile_shell
@@ -34,13 +35,12 @@ from stager.readers.native_spec import (
 )
 from stager.readers.native_template import HOLE, Hole, Template
 from stager.readers.native_when import holds
-from stager.readers.paths import REGISTRY, clean_path, has_wildcard
+from stager.readers.paths import clean_path, has_wildcard
 from stager.readers.shells import foreign_text, quotes_like_sh, read_shell
 
 JOB_NAME = re.compile(r"[^\W\d][\w.-]{0,99}")
 # As engines call theirs.
 ENGINES_JOB_NAME = re.compile(r"\w[\w.:+@~-]{0,249}")
-NO_CONTAINER = "none"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_VARIABLE = re.compile(r"(?:.*_)?(?:PASSWORD|PASSWD|SECRET|TOKEN|SECRET_ACCESS_KEY|ACCESS_KEY|API_KEY|PRIVATE_KEY)", re.IGNORECASE)
 
@@ -67,25 +67,6 @@ def read_settings(fields: Fields, names: Names, base: JobSettings) -> JobSetting
         on_exists=fields.choice("on_exists", OnExists, OnExists.FAIL) if fields.get("on_exists") else base.on_exists,
         container=read_container(fields, names, base.container),
     )
-
-
-def read_container(fields: Fields, names: Names, base: InputSpec | None) -> InputSpec | None:
-    """The file of its image, which is an input like any other; or `none`."""
-    node, key = fields.get("container"), fields.at("container")
-    if node is None:
-        return base
-    text = node.text if node.kind == "scalar" else ""
-    if text == NO_CONTAINER:
-        return None
-    if (scheme := REGISTRY.match(text)) is not None:
-        where = f"skopeo copy {text} docker-archive:image.tar"
-        fields.form.findings.note(node.place, key, f"images are files here, and no {scheme[0]} image is pulled; bring it once: {where}")
-        return None
-    reference = names.reference(node, key)
-    if reference and (reference.glob or reference.directory):
-        fields.form.findings.note(node.place, key, "an image is one file; name it")
-        return None
-    return InputSpec(reference, node.place, key) if reference else None
 
 
 def read_reuse(fields: Fields, base: bool) -> bool:

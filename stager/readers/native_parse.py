@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stager.model.files import OnExists
 from stager.model.workflow import IoHint, OnFailure, Parameter
+from stager.ports import ImageAccess
 from stager.readers.lines import Findings, Node, Place, nearest
 from stager.readers.native_beside import Beside
 from stager.readers.native_form import Fields, Form, integer_of
@@ -42,15 +43,18 @@ NAME_LENGTH_MAX = 200
 ENGINE = re.compile(r"[a-z][a-z0-9-]{0,40}")
 
 
-def parse(root: Node, findings: Findings, path: Path, given: Mapping[str, Node], beside: Beside) -> WorkflowSpec:
+def parse(
+    root: Node, findings: Findings, path: Path, given: Mapping[str, Node], beside: Beside, images: ImageAccess | None = None
+) -> WorkflowSpec:
     """Raises only on what makes the rest unreadable: no mapping, another version of the format, or a parameter without a value."""
     form = Form(findings)
+    form.images = images
     fields, params = opened(root, form, path, given, beside)
     base = path.absolute().parent
     engine = fields.parsed("engine", engine_of, "")
     spec = WorkflowSpec(read_name(fields, path), engine, read_origins(form, fields.get("origins"), base))
     spec.origins.setdefault("here", default_origin(base))
-    names = Names(form, spec.origins)
+    names, form.origins, spec.images = Names(form, spec.origins), spec.origins, form.pulled
     defaults = read_defaults(form, fields.get("defaults"), names, engine)
     spec.on_exists = fields.choice("on_exists", OnExists, OnExists.FAIL)
     spec.on_failure = fields.choice("on_failure", OnFailure, OnFailure.CONTINUE)

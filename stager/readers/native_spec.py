@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from stager.model.files import OnExists
 from stager.model.workflow import IoHint, OnFailure, Origin, Parameter
+from stager.ports import RegistryImage
 from stager.readers.lines import Place
 from stager.readers.native_rows import Wildcards
 from stager.readers.native_template import Hole, Template
@@ -266,3 +267,4 @@ class WorkflowSpec:
     spill_origin: str | None = None
     params: tuple[Parameter, ...] = ()
     unused_params: tuple[str, ...] = ()
+    images: dict[str, RegistryImage] = field(default_factory=dict)

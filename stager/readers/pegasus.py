@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import quote
 
 from stager.model.files import Destination, File, Location, Source
 from stager.model.workflow import IMAGE_PATH, Job, JobInput, JobOutput, Origin, OriginKind, Workflow
-from stager.ports import OriginAccess
+from stager.ports import ImageAccess, OriginAccess, OriginEntry
 from stager.readers.graph_check import check_graph
 from stager.readers.lines import Place, WorkflowInvalid, compose, read_text
+from stager.readers.native_images import Unasked, entry_of, notes_on
 from stager.readers.paths import REGISTRY
 from stager.readers.pegasus_catalogs import Catalogs, Container, name_of, profiles_of, read_catalogs
 from stager.readers.pegasus_form import CheckedMapping, Reports, collection_paused, in_order
@@ -40,11 +42,20 @@ class External:
     sha256: str | None = None
     size_bytes: int | None = None
     executable: bool = False
+    # Of an image that is not there yet.
+    entry: OriginEntry | None = None
 
 
-def read(path: Path | str, *, access: OriginAccess | None = None, output_origin: Origin | None = None, site: str | None = None) -> Workflow:
-    """With access, every external file has size and token. `site` is the execution site whose programs and profiles count. Raises
-    PegasusRefused or WorkflowInvalid with all findings.
+def read(
+    path: Path | str,
+    *,
+    access: OriginAccess | None = None,
+    output_origin: Origin | None = None,
+    site: str | None = None,
+    images: ImageAccess | None = None,
+) -> Workflow:
+    """With access, every external file has size and token. `site` is the execution site whose programs and profiles count. `images`:
+    asks registries. Raises PegasusRefused or WorkflowInvalid with all findings.
     """
     path = Path(path)
     with collection_paused():
@@ -53,7 +64,7 @@ def read(path: Path | str, *, access: OriginAccess | None = None, output_origin:
         check_head(reports, workflow)
         catalogs = read_catalogs(reports, workflow, path)
         jobs = read_jobs(reports, workflow)
-        assembly = Assembly(reports, catalogs, jobs, path, output_origin, site)
+        assembly = Assembly(reports, catalogs, jobs, path, output_origin, site, Unasked() if access is None else images)
         found = assembly.build(workflow)
     return found if access is None else located(found, access, assembly.externals)
 
@@ -88,11 +99,18 @@ class Assembly:
     """Puts jobs and catalogs together."""
 
     def __init__(
-        self, reports: Reports, catalogs: Catalogs, jobs: Jobs, path: Path, output_origin: Origin | None, site: str | None
+        self,
+        reports: Reports,
+        catalogs: Catalogs,
+        jobs: Jobs,
+        path: Path,
+        output_origin: Origin | None,
+        site: str | None,
+        images: ImageAccess | None = None,
     ) -> None:
         self.reports, self.catalogs, self.jobs, self.path = reports, catalogs, jobs, path
-        self.output_origin, self.site = output_origin, site
-        self.programs = Programs(reports, catalogs, site)
+        self.output_origin, self.site, self.images = output_origin, site, images
+        self.programs = Programs(reports, catalogs, site, pulls=images is not None)
         self.made = {lfn: job for job in jobs.by_id.values() for lfn in job.outputs}
         self.externals: dict[str, External] = {}
 
@@ -131,11 +149,18 @@ class Assembly:
             self.add_external(job, use)
 
     def add_image(self, container: Container) -> None:
-        """One file for all jobs in it. One that is none is refused elsewhere."""
-        if REGISTRY.match(container.image):
-            return
+        """One file for all jobs in it."""
         lfn = image_lfn(container)
         wanted = External(lfn, container.file, container.place, [(container.site, container.image)], container.sha256)
+        if REGISTRY.match(container.image):
+            # Nobody is asked for a workflow that is refused.
+            if lfn in self.externals or self.images is None or self.reports.invalid or self.reports.refused:
+                return
+            image = self.images.image(container.image)
+            entry, pfn = entry_of(image), f"file://{quote(image.directory)}/{image.file_name}"
+            wanted = External(lfn, container.file, container.place, [(self.site or "local", pfn)], entry=entry)
+            for note in notes_on({image.file_name: image}):
+                self.reports.note(note)
         known = self.externals.setdefault(lfn, wanted)
         if lfn in self.made or known.pfns != wanted.pfns:
             message = f"the image of container {container.name!r} is called {lfn!r}, as another file of the workflow is; rename that"
@@ -173,7 +198,8 @@ class Assembly:
         files = {}
         for lfn, external in self.externals.items():
             sources = tuple(
-                Source(places.locate(pfn), site=site, priority=0 if site == (self.site or "local") else 1) for site, pfn in pfns[lfn]
+                seen(Source(places.locate(pfn), site=site, priority=0 if site == (self.site or "local") else 1), external.entry)
+                for site, pfn in pfns[lfn]
             )
             files[lfn] = File(lfn, size_bytes=external.size_bytes, sources=sources, executable=external.executable, sha256=external.sha256)
         return files, places.origins
@@ -244,6 +270,10 @@ class Assembly:
             stderr=job.streams.get("stderr"),
             compute_s=settings.compute_s,
         )
+
+
+def seen(source: Source, entry: OriginEntry | None) -> Source:
+    return source if entry is None else replace(source, size_bytes=entry.size_bytes, token=entry.token)
 
 
 def image_lfn(container: Container) -> str:

@@ -40,8 +40,8 @@ class Program:
 class Programs:
     """One answer for each transformation, given once."""
 
-    def __init__(self, reports: Reports, catalogs: Catalogs, site: str | None) -> None:
-        self.reports, self.catalogs, self.site = reports, catalogs, site
+    def __init__(self, reports: Reports, catalogs: Catalogs, site: str | None, *, pulls: bool = False) -> None:
+        self.reports, self.catalogs, self.site, self.pulls = reports, catalogs, site, pulls
         self.known: dict[Key, Program | None] = {}
 
     def program_of(self, job: PegasusJob) -> Program | None:
@@ -137,10 +137,9 @@ class Programs:
         elif found.mounts:
             message = f"a container finds the job's files alone, and {asked!r} mounts {found.mounts[0]!r}; make it an input"
             self.reports.refuse_in(job.id, job.place, "containers.mounts", message)
-        elif (scheme := REGISTRY.match(found.image)) is not None:
-            message = f"no {scheme[0]} image is pulled, and {name!r} runs in {asked!r}; bring it once"
-            way = f"skopeo copy {found.image} docker-archive:image.tar, and image: image.tar"
-            self.reports.refuse_in(job.id, job.place, "containers.image", f"{message}: {way}")
+        elif (scheme := REGISTRY.match(found.image)) is not None and not (self.pulls and scheme[0] == "docker://"):
+            message = f"no {scheme[0]} image is pulled here, and {name!r} runs in {asked!r}; bring it once as a file, and name that"
+            self.reports.refuse_in(job.id, job.place, "containers.image", message)
 
     def missing(self, key: Key) -> str:
         listed = {name_of(each): each for each in self.catalogs.transformations}

@@ -66,7 +66,8 @@ jobs:
 def test_what_is_no_file_is_refused_by_name(tmp_path: Path) -> None:
     job = "jobs: {a: {run: 'true', container: %s}}\n"
     told = refusal(tmp_path, job % '"docker://host/tools:1"')
-    assert "no docker:// image is pulled" in told and "skopeo copy docker://host/tools:1 docker-archive:image.tar" in told
+    assert "no images of registries are pulled here" in told and "skopeo copy docker://host/tools:1 docker-archive:image.tar" in told
+    assert "stager knows docker:// alone" in refusal(tmp_path, job % '"oras://host/tools:1"')
     assert "an image is one file" in refusal(tmp_path, job % '"here:*.tar"')
     assert "missing" in refusal(tmp_path, job % '"here:nosuch.tar"')
     assert "there is no" in refusal(tmp_path, job % "nosuch") or "nosuch" in refusal(tmp_path, job % "nosuch")
