@@ -132,7 +132,9 @@ def test_a_cancelled_job_leaves_no_process(bed: Bed) -> None:
     wait_until(lambda: is_running(token), "the job to run")
     bed.stager.run("cancel", "long", "--yes")
     wait_until(lambda: not is_running(token), "the job to end")
-    assert "cancelled" in [run["state"] for run in bed.stager.json("runs") if run["run"].startswith("long")]
+    wait_until(
+        lambda: [run["state"] for run in bed.stager.json("runs") if run["run"].startswith("long")] == ["cancelled"], "its run to end"
+    )
 
 
 def test_another_image_runs_its_jobs_again_and_explain_says_so(bed: Bed) -> None:
