@@ -106,7 +106,7 @@ def in_root(root: Path, work: Callable[[], None]) -> None:
 def outcome_of(root: Path, work: Callable[[], None]) -> tuple[str, str]:
     try:
         become_root(root)
-        os.umask(0)
+        os.umask(0o022)
         work()
     except StagerError as problem:
         return "invalid", problem.message

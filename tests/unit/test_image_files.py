@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import gzip
 import os
 import shutil
+import stat
 import tarfile
+import tempfile
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stager.model.errors import InvalidInput, StagerError
+from stager.worker import unpack
 from stager.worker.image_file import image_of, own_architecture
 from stager.worker.unpack import ROOT, sif_variables, unpacked
 from tests.testbed.images import docker_archive, layer, oci_archive, sif, written
 
+NOBODY = 65534
 TOOLS = {"bin/tool": b"#!/bin/sh\n", "etc/name": b"first"}
 
 
@@ -38,7 +44,40 @@ def test_layers_lie_over_one_another_and_whiteouts_take_away(tmp_path: Path) -> 
     assert (root / "etc/name").read_bytes() == b"second" and not (root / "etc/gone").exists()
     assert os.listdir(root / "opt/old") == ["c"], "what its own layer brings stays"
     assert sorted(os.listdir(root / "usr/lib")) == ["one", "two"], "through a link inside the image"
+    assert stat.S_IMODE((root / "usr").stat().st_mode) == 0o755, "what no layer names is made so that others do not write there"
     assert all((root / name).is_dir() for name in ("proc", "dev", "tmp", "var/tmp", "sandbox")) and (root / "etc/hosts").is_file()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root becomes another user here")
+def test_an_ordinary_user_unpacks_in_a_namespace_of_his_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpack, "OWNS_ALL", False)
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        owned = tarfile.TarInfo("etc/of-another")
+        owned.uid = owned.gid = 12
+        image = docker_archive(place / "i.tar", TOOLS, {"etc/of-another": owned})
+        os.chown(place, NOBODY, NOBODY)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if unpacks_as_nobody(image, place / "i") else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        [found] = (place / "i").glob("sha256-*/root/etc/of-another")
+        assert found.stat().st_uid == NOBODY
+    finally:
+        shutil.rmtree(place)
+
+
+def unpacks_as_nobody(image: Path, directory: Path) -> bool:
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+    # Who was root before would be refused its own files in /proc: PR_SET_DUMPABLE.
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+    try:
+        return (root_of(image, directory) / "etc/name").read_bytes() == b"first"
+    except (OSError, StagerError):
+        traceback.print_exc()
+        return False
 
 
 def device(path: str) -> tarfile.TarInfo:
