@@ -183,9 +183,9 @@ def test_a_change_behind_size_and_time_is_found_where_inputs_are_verified(short_
     data.mkdir()
     source = data / "a"
 
-    def written(text: str) -> None:
+    def written(text: str, at: int = 1_700_000_000) -> None:
         source.write_text(text)
-        os.utime(source, (1_700_000_000, 1_700_000_000))
+        os.utime(source, (at, at))
 
     written("one\n")
     job = "  up:\n    run: tr a-z A-Z < a > b\n    inputs: {a: lab:a}\n    outputs: {b: lab:out/b}\n"
@@ -205,7 +205,7 @@ def test_a_change_behind_size_and_time_is_found_where_inputs_are_verified(short_
         assert submitted("--no-reuse") == (1, "ONE\n"), "nor does the cache know better"
         assert submitted("--verify-inputs") == (1, "TWO\n")
         assert "`touch` it at its origin" in stager.run("status").stdout
-        source.touch()
+        written("two\n", 1_700_000_100)
         assert submitted() == (1, "TWO\n") and submitted() == (0, "TWO\n")
     finally:
         stager.end()
