@@ -180,11 +180,12 @@ class ResultsStore:
         rows = self.db.execute(f"SELECT {SEEN} FROM seen WHERE {where}", (tenant, origin, int(finals), json.dumps(paths)))
         return {row[1]: SeenAt(*row) for row in rows}
 
-    def kept(self, tenant: str) -> dict[tuple[str, str], KeptOutput]:
-        """By key and path, what nodes hold of results."""
+    def kept(self, tenant: str, key: str = "") -> dict[tuple[str, str], KeptOutput]:
+        """By key and path, what nodes hold of results: of this one, or of all."""
         if not self.has_kept:
             return {}
-        rows = self.db.execute(f"SELECT key, path, {KEPT} FROM kept WHERE tenant = ?", (tenant,))
+        where, values = ("tenant = ? AND key = ?", (tenant, key)) if key else ("tenant = ?", (tenant,))
+        rows = self.db.execute(f"SELECT key, path, {KEPT} FROM kept WHERE {where}", values)
         return {(row[0], row[1]): kept_of(row[2:]) for row in rows}
 
     def kept_files(self) -> list[tuple[str, KeptOutput]]:

@@ -18,7 +18,7 @@ from stager.adapters.content_hash import blake3_of_each
 from stager.adapters.results_store import ResultsStore, damaged, open_to_read
 from stager.model.errors import InvalidInput, Refused, StagerError, Transient
 from stager.model.files import FileKind, Location, Source
-from stager.model.results import Result, SeenAt, origin_key
+from stager.model.results import KeptOutput, Result, SeenAt, origin_key
 from stager.model.units import format_size
 from stager.model.workflow import Origin, OriginKind, Workflow, graph_of
 from stager.planning.job_key import differences
@@ -118,13 +118,16 @@ def found_in(store: ResultsStore, workflow: Workflow, asker: Asker, answers: Ans
     names = {name for job in workflow.jobs.values() for name in job.env_pass}
     contents, held = look.contents(), look.held(answers)
     results: dict[str, Result | None] = {}
+    # Of the results that were found: a workflow that has none pays for no other's.
+    kept: dict[tuple[str, str], KeptOutput] = {}
 
     def result_of(key: str) -> Result | None:
         if key not in results:
             results[key] = store.result(asker.name, key)
+            kept.update(store.kept(asker.name, key) if results[key] is not None else {})
         return results[key]
 
-    known = Known(contents, held, result_of, asker.values(store, names), look.unknown, store.kept(asker.name))
+    known = Known(contents, held, result_of, asker.values(store, names), look.unknown, kept)
     return Remembered(decide(workflow, known, forced), known, look.hashed, look.to_fetch, store, brought=look.brought)
 
 
