@@ -142,7 +142,7 @@ def test_an_exit_code_comes_with_what_the_job_printed(bed: Bed) -> None:
 def test_a_cancelled_run_ends_its_jobs(bed: Bed) -> None:
     client = bed.client()
     run = bed.rig.submit(client, bed.rig.three(held=True))
-    bed.until(lambda: len(bed.reaper_pids()) == 2, "both jobs")
+    bed.until(lambda: bed.rig.ran() == {"first": 1, "second": 1}, "both jobs")
     client.run(run).cancel()
     assert bed.finished(run) == "cancelled"
     bed.until(lambda: nothing_left(bed), "the jobs to end")
