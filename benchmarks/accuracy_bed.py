@@ -59,7 +59,7 @@ class Bed:
     """A lab far away and a host that stager and its jobs are on."""
 
     # `stager cost-estimate` answers for nodes that could be had; a plan is for those that are there.
-    plans_say = False
+    has_hosts = False
 
     def __init__(self, sshd: Sshd, here: Host, place: Path) -> None:
         self.sshd, self.here, self.place = sshd, here, place

@@ -110,13 +110,13 @@ def predicted(case: Application | Replay, bed: Bed, stager: Stager, workflow: Pa
     """`makespan_s` and `wan_bytes`, before the run."""
     if isinstance(case, Application):
         assert workflow is not None
-        if bed.plans_say:
-            plan = stager.json("plan", workflow)
-            return {"makespan_s": plan["makespan_s"], "wan_bytes": plan["wan_bytes"]}
-        (choice,) = stager.json("cost-estimate", workflow, "--io-nodes", "1", "--draws", "0")["choices"]
-        return dict(choice)
-    words = [*case.scales, f"sftp://lab{bed.sshd.data}/replay"]
-    asked = [sys.executable, PROJECT / "benchmarks" / "replay_predicted.py", instance_of(case), *words]
+        if not bed.has_hosts:
+            (choice,) = stager.json("cost-estimate", workflow, "--io-nodes", "1", "--draws", "0")["choices"]
+            return dict(choice)
+        words: list[str | Path] = [workflow]
+    else:
+        words = [instance_of(case), *case.scales, f"sftp://lab{bed.sshd.data}/replay"]
+    asked = [sys.executable, PROJECT / "benchmarks" / "predicted.py", *words]
     return dict(json.loads(bed.here.run(asked, env=stager.environment()).stdout))
 
 
@@ -213,7 +213,7 @@ def main() -> int:
     if unknown := set(given.only or ()) - {case.name for case in CASES}:
         sys.exit(f"there is no case {', '.join(sorted(unknown))}; there are {', '.join(case.name for case in CASES)}")
     kept = [Row(**row) for row in json.loads(given.results.read_text())] if given.results and given.results.exists() else []
-    rows, looked_at = kept, []
+    rows, looked_at = kept, list[str]()
     for case in (case for case in CASES if not given.only or case.name in given.only):
         with tempfile.TemporaryDirectory(prefix="sb-", dir=given.dir) as made, Network() as net:
             place = Path(made)

@@ -24,7 +24,7 @@ WORKERS = 2
 class ClusterBed(Bed):
     """`nodes` of them besides the scheduler's own."""
 
-    plans_say = True
+    has_hosts = True
 
     def __init__(self, sshd: Sshd, lab: Host, net: Network, place: Path, nodes: int) -> None:
         (place / "cluster").mkdir()

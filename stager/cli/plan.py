@@ -73,6 +73,11 @@ class Shown:
     output: Path | None
     explain: str | None
 
+    @property
+    def for_programs(self) -> bool:
+        """What is printed is JSON or a picture, and nothing may stand beside it."""
+        return self.as_json or (self.drawn is not None and self.output is None)
+
 
 def shown_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """--json, --svg, --output and the like: as one value, `shown`."""
@@ -244,7 +249,7 @@ def plan_here(
     if simulated:
         limits = Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
         truth = plan_of(workflow, settings, profiles, asked.spill, policy=policy, topology=topology) if asked.ignore_profiles else plan
-        simulation_report(estimate(workflow, topology, limits=limits, plan=plan, truth=truth))
+        simulation_report(estimate(workflow, topology, limits=limits, plan=plan, truth=truth), stderr=shown.for_programs)
 
 
 def job_explained(workflow: Workflow, settings: Settings, asked: SubmitOptions, job_id: str) -> list[str]:
@@ -280,7 +285,7 @@ def write_out(shown: Shown, workflow: Workflow | None, plan: Plan) -> str:
 def show(shown: Shown, workflow: Workflow | None, plan: Plan, notes: Sequence[str], params: Mapping[str, str]) -> None:
     """`workflow` None: it cannot be read here. `notes` and `params`: of whoever has read it."""
     text = write_out(shown, workflow, plan)
-    if shown.as_json or (shown.drawn is not None and shown.output is None):
+    if shown.for_programs:
         click.echo(text.encode(), nl=False)
     else:
         types = () if workflow is None or shown.by_type is False else picture_of(workflow, plan, by_type=True).types()

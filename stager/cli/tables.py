@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 160
 
 
-def console() -> Console:
-    made = Console(highlight=False, soft_wrap=False)
-    return made if made.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+def console(*, stderr: bool = False) -> Console:
+    made = Console(highlight=False, soft_wrap=False, stderr=stderr)
+    return made if made.is_terminal else Console(highlight=False, width=PIPE_WIDTH, stderr=stderr)
 
 
 def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> None:
@@ -151,9 +151,9 @@ def job_table(plan: Plan) -> None:
     print_table(columns, rows)
 
 
-def simulation_report(report: Report) -> None:
+def simulation_report(report: Report, *, stderr: bool) -> None:
     """Links and disks at the topology's rates, measured or assumed: compare plans by it, do not promise by it."""
-    out = console()
+    out = console(stderr=stderr)
     out.print(
         f"simulated: {report.outcome.value} after {format_duration(report.wall_s)}, {report.attempts} attempts of {report.jobs} jobs",
         markup=False,

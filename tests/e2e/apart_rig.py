@@ -42,11 +42,16 @@ class Apart:
         rate_mbit_s: float | None = None,
         lab: Host | None = None,
         sites: Sequence[str] = ("a", "b"),
+        clock_offsets_s: Mapping[str, float] | None = None,
     ) -> None:
-        """`rate_mbit_s`: of the lines of the origin, which is on `lab` where there is one already, and of each host that has a node."""
+        """`rate_mbit_s`: of the lines of the origin, which is on `lab` where there is one already, and of each host that has a node;
+        `clock_offsets_s`: how far ahead the clocks of some of those are."""
         self.net, self.place = net, place
         self.here, self.lab = net.host("s"), lab or net.host("lab", rate_mbit_s=rate_mbit_s)
-        self.sites: dict[str, Host] = {name: net.host(name, private=True, rate_mbit_s=rate_mbit_s) for name in sites}
+        clocks = clock_offsets_s or {}
+        self.sites: dict[str, Host] = {
+            name: net.host(name, private=True, rate_mbit_s=rate_mbit_s, clock_offset_s=clocks.get(name, 0)) for name in sites
+        }
         self.stager = Stager(place / "s", place / "home", where=self.here)
         self.stager.state_dir.mkdir(mode=0o700)
         self.state = StateDir(self.stager.state_dir)

@@ -37,6 +37,8 @@ def test_it_plans_for_the_nodes_of_the_file_and_explains_their_choice(tmp_path: 
 
 def test_it_is_simulated_on_those_nodes(tmp_path: Path) -> None:
     assert "simulated: succeeded" in plan(tmp_path, "--simulate").output
+    for_programs = plan(tmp_path, "--simulate", "--json")
+    assert "simulated: succeeded" in for_programs.stderr and json.loads(for_programs.stdout)["jobs"]
 
 
 @pytest.mark.parametrize("option", [("--output", "plan.json"), ("--capacity", "1 GB"), ("--cores", "2")])

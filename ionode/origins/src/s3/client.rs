@@ -2,16 +2,16 @@
 //!
 //! The one rule: credentials come from the configuration or not at all; environment, files and instance metadata are never looked at.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AwsCredential};
-use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector};
+use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService};
 use object_store::{ClientOptions, HeaderValue, RetryConfig};
 use stager_core::error::{ApiError, Code};
 
-use super::reported_checksum::{AskingConnector, Signing};
+use super::reported_checksum::AskingConnector;
+use super::signing::{connected, Signing};
 use crate::config::{Addressing, S3Config};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -32,9 +32,10 @@ pub fn clients(config: &S3Config, place: &str) -> Result<Clients, ApiError> {
     let wrong = |why: String| ApiError::new(Code::BadRequest, place, format!("The {place} is configured wrongly: {why}."));
     let endpoint = endpoint(config).map_err(|why| wrong(why.to_owned()))?;
     let build = |builder: AmazonS3Builder| builder.build().map_err(|error| wrong(error.to_string()));
+    let signing = signing(config);
     Ok(Clients {
-        plain: build(builder(config, endpoint.as_deref()).with_http_connector(AskingConnector(signing(config))))?,
-        creating: build(builder(config, endpoint.as_deref()).with_http_connector(CreatingConnector))?,
+        plain: build(builder(config, endpoint.as_deref()).with_http_connector(AskingConnector(signing.clone())))?,
+        creating: build(builder(config, endpoint.as_deref()).with_http_connector(CreatingConnector(signing)))?,
     })
 }
 
@@ -71,7 +72,7 @@ fn signing(config: &S3Config) -> Option<Signing> {
         secret_key: config.secret_access_key.reveal().to_owned(),
         token: config.session_token.as_ref().map(|token| token.reveal().to_owned()),
     };
-    (!config.access_key_id.is_empty()).then(|| Signing { credential: Arc::new(credential), region: config.region.clone() })
+    (!config.access_key_id.is_empty()).then(|| Signing::new(credential, config.region.clone()))
 }
 
 /// object_store wants the bucket in the endpoint's host where it is addressed that way.
@@ -97,14 +98,14 @@ fn endpoint(config: &S3Config) -> Result<Option<String>, &'static str> {
 }
 
 #[derive(Debug)]
-struct CreatingConnector;
+struct CreatingConnector(Option<Signing>);
 
 #[derive(Debug)]
 struct CreatingService(HttpClient);
 
 impl HttpConnector for CreatingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(CreatingService(ReqwestConnector::default().connect(options)?)))
+        Ok(HttpClient::new(CreatingService(connected(options, self.0.as_ref())?)))
     }
 }
 

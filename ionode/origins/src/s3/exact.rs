@@ -9,7 +9,7 @@ use object_store::{Error, HeaderValue, ObjectStore, ObjectStoreExt, PutResult};
 use percent_encoding::{utf8_percent_encode, NON_ALPHANUMERIC};
 use stager_core::error::{ApiError, Code};
 
-use super::reported_checksum::Signing;
+use super::signing::Signing;
 use super::{put_options, quoted, S3Origin};
 use crate::path::temporary_name;
 

@@ -7,6 +7,7 @@ mod client;
 mod exact;
 mod publish;
 mod reported_checksum;
+mod signing;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

@@ -3,16 +3,15 @@
 //!
 //! The one rule: only a checksum of the whole content says something of it; one of parts, or one that cannot be read, is as if unsaid.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
 use base64::prelude::{Engine, BASE64_STANDARD};
-use object_store::aws::{AwsAuthorizer, AwsCredential};
-use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector};
+use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService};
 use object_store::{Attribute, Attributes, ClientOptions, HeaderValue};
 
 use super::exact;
+use super::signing::{connected, Signing};
 use crate::ReportedChecksum;
 
 const MODE: &str = "x-amz-checksum-mode";
@@ -26,19 +25,7 @@ const CARRIED: &str = "stager-checksum";
 const CLOCK_CARRIER: &str = "x-amz-meta-stager-date";
 const CLOCK_CARRIED: &str = "stager-date";
 
-/// How requests are signed; None: they are not.
-#[derive(Clone)]
-pub struct Signing {
-    pub credential: Arc<AwsCredential>,
-    pub region: String,
-}
-
-impl std::fmt::Debug for Signing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Signing")
-    }
-}
-
+/// None: requests are not signed.
 #[derive(Debug)]
 pub struct AskingConnector(pub Option<Signing>);
 
@@ -50,8 +37,7 @@ struct Asking {
 
 impl HttpConnector for AskingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Asking { client, signing: self.0.clone() }))
+        Ok(HttpClient::new(Asking { client: connected(options, self.0.as_ref())?, signing: self.0.clone() }))
     }
 }
 
@@ -96,12 +82,6 @@ fn is_about_a_whole_object(request: &HttpRequest) -> bool {
         "HEAD" => true,
         "GET" => request.uri().query().is_none() && !request.headers().contains_key("range"),
         _ => false,
-    }
-}
-
-impl Signing {
-    pub fn sign(&self, request: &mut HttpRequest) -> bool {
-        AwsAuthorizer::new(&self.credential, "s3", &self.region).try_authorize(request, None).is_ok()
     }
 }
 
