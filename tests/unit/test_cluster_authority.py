@@ -31,7 +31,8 @@ def test_a_certificate_names_its_role_and_nothing_else(authority: Authority, tmp
         assert [name.value for name in names] == [f"stager://survey/{role}", *named]
         assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
         certificate.verify_directly_issued_by(authority.certificate())
-        assert 89 <= (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days <= 90
+        # From a day before, for hosts whose clocks are behind.
+        assert 90 <= (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days <= 91
 
 
 @pytest.mark.parametrize(
