@@ -51,8 +51,10 @@ def best_plan(
     spill_origin: str | None = None,
     ignore_profiles: bool = False,
     with_range: bool = False,
+    nodes: int | None = None,
 ) -> Plan:
-    """As `make_plan`. Alternatives are other orders of the jobs, fewer of the nodes, a part of their room, and fewer jobs that wait ahead.
+    """As `make_plan`, on all nodes or on the first so many. Alternatives are other orders of the jobs, fewer of the nodes, a part of their
+    room, and fewer jobs that wait ahead.
     None are looked for where a foreign engine has its own order, where nothing fits, where most times are guesses, and where simulating
     takes too long for what there is to win.
     """
@@ -62,11 +64,11 @@ def best_plan(
         return lay_out(workflow, topology, profiles, policy, limits, spill_origin, layout.graph, ignore_profiles, nodes=nodes)
 
     with rare_collections():
-        layout = lay_out(workflow, topology, profiles, policy, limits, spill_origin, ignore_profiles=ignore_profiles)
+        layout = lay_out(workflow, topology, profiles, policy, limits, spill_origin, ignore_profiles=ignore_profiles, nodes=nodes)
         plan = plan_in(layout, layout.orders.chosen, with_range)
         if workflow.engine or plan.smallest_node_bytes > plan.node_bytes or is_guesswork(plan):
             return plan
-        ways, rehearsals = Ways(layout, on), Rehearsals(workflow, topology, policy, limits)
+        ways, rehearsals = Ways(layout, on, may_be_fewer=nodes is None), Rehearsals(workflow, topology, policy, limits)
         if not rehearsals.begin(ways.first, plan):
             return plan
         for way in alternatives(ways, rehearsals):
@@ -88,14 +90,14 @@ class Way(NamedTuple):
 class Ways:
     """All there are. Layouts are made when they are asked for, and kept."""
 
-    def __init__(self, layout: Layout, on: Callable[[int], Layout]) -> None:
+    def __init__(self, layout: Layout, on: Callable[[int], Layout], *, may_be_fewer: bool = True) -> None:
         self._on = on
         self._layouts: dict[tuple[int, int], Layout] = {(len(layout.topology.nodes), 0): layout}
         self._node_bytes = layout.topology.node_bytes
         self._all_bytes = sum(layout.shape.size)
         count = len(layout.topology.nodes)
         # Of nodes that are not alike no number says which: all of them, then.
-        self.nodes = [count, *(fewer_nodes(count) if layout.topology.is_uniform else ())]
+        self.nodes = [count, *(fewer_nodes(count) if layout.topology.is_uniform and may_be_fewer else ())]
         self.first = self.ruled(self.nodes[0], 0, 0)
 
     def plan(self, way: Way, with_range: bool = False) -> Plan:

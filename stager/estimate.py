@@ -17,9 +17,9 @@ from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow, bandwidths_of
 from stager.planning.clairvoyant import clairvoyant_bound_bytes
-from stager.planning.cost import LOOKS_PER_WRITE, reads_of, writes_of
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
+from stager.planning.requests import LOOKS_PER_WRITE, reads_of, writes_of
 from stager.planning.rival_caches import Hits, Rule, hits_of
 from stager.scheduler.commands import Fetch, RunOutcome, StartAttempt, Upload
 from stager.scheduler.events import AttemptEnded, TransferDone

@@ -69,6 +69,7 @@ class Sent(BaseModel):
 COPIES_MAX = 16
 NAMES_MAX = 1000
 JobName = Annotated[str, Field(min_length=1, max_length=4000)]
+MONEY_MAX = 60
 PRIORITY_MAX = 100
 
 
@@ -78,7 +79,9 @@ class Options(Sent):
     its place among the runs of the same tenant (higher first), and what is not made again. `reuse`: what earlier runs of the tenant made
     (null: as the service says). `rerun`: jobs by id or type, or `all`, that run all the same. `until`: only what is needed for these jobs,
     types or files. `begin`: these jobs run, with all that follows, and nothing before them does. `verify_inputs`: nothing is believed of
-    inputs because an earlier run read them.
+    inputs because an earlier run read them. `budget`: what it may cost, as in `20 USD`; `finish_by`: an instant of RFC 3339, or as in
+    `+3h`; `objective`: what decides between ways that fit; `budget_anyway`: it begins also where it may cost more, and is paused before
+    it does.
     """
 
     spill: str | None = Field(default=None, max_length=100)
@@ -92,6 +95,10 @@ class Options(Sent):
     until: list[JobName] = Field(default=[], max_length=NAMES_MAX)
     begin: list[JobName] = Field(default=[], max_length=NAMES_MAX)
     verify_inputs: bool = False
+    budget: str | None = Field(default=None, max_length=MONEY_MAX)
+    finish_by: str | None = Field(default=None, max_length=MONEY_MAX)
+    objective: Literal["time", "cost"] | None = None
+    budget_anyway: bool = False
 
 
 class Content(Sent):
@@ -175,7 +182,10 @@ class EstimateQuestion(WorkflowText):
 
 
 class Resumption(Sent):
+    """`budget`: what the run may cost in all from now on, as in `30 USD`; empty: what it might before."""
+
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,200}$")], str] = Field(default={}, max_length=1000)
+    budget: str = Field(default="", max_length=MONEY_MAX)
 
 
 class Submitted(wire.Body):

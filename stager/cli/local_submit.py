@@ -53,6 +53,9 @@ def submit_here(
     workflow = as_asked(workflow, asked)
     ready = ready_to_run(workflow, settings, access, asked)
     plan, reused = ready.plan, told_reuse(workflow, ready, by_name=asked.reuse_by_name)
+    budget = ready.within.budget if ready.within is not None else None
+    for line in ready.within.lines if ready.within is not None else ():
+        click.echo(line, err=True)
     if plan_file is not None:
         from stager.cli.approved_plan import as_approved
         from stager.service.profiles import load_profiles
@@ -61,7 +64,7 @@ def submit_here(
     make_destinations(new_directories(workflow))
     credentials = credentials_of(settings, workflow)
     shown = {"detach": detach, "quiet": quiet, "as_json": as_json}
-    return run_to_end(settings, workflow, plan, credentials, warm=warm, priority=priority, reused=reused, **shown)
+    return run_to_end(settings, workflow, plan, credentials, warm=warm, priority=priority, reused=reused, budget=budget, **shown)
 
 
 def told_reuse(workflow: Workflow, ready: Ready, *, by_name: bool) -> tuple[ReusedJob, ...]:

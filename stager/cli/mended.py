@@ -93,18 +93,18 @@ def is_edited(path: Path, digest: str, old: Workflow, submitted_at: float) -> bo
     return max(found.st_mtime, found.st_ctime) > submitted_at
 
 
-def go_on_with(run: RunClient, again: Again, credentials: Callable[[Workflow | None], Credentials]) -> list[str]:
+def go_on_with(run: RunClient, again: Again, credentials: Callable[[Workflow | None], Credentials], budget: str = "") -> list[str]:
     """The notes to print. Raises Refused if what is done would not stand by the file as somebody wrote it since."""
     if again.workflow is not None:
         make_destinations(new_directories(again.workflow))
         try:
-            return run.resume(credentials(again.workflow), again.workflow, again.plan).notes
+            return run.resume(credentials(again.workflow), again.workflow, again.plan, budget).notes
         except Refused as refused:
             if refused.code != "workflow_changed" or again.edited:
                 raise
             why = refused.message.partition("\n")[2].partition("\n")[0].strip()
             again = Again(note=f"its patterns match other files now ({why}), so the run goes on as it was submitted")
-    run.resume(credentials(None))
+    run.resume(credentials(None), budget=budget)
     return [again.note] if again.note else []
 
 

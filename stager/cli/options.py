@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import shlex
@@ -18,6 +19,8 @@ from stager.service.settings import Settings, read_settings, state_dir_of
 from stager.service.state_dir import StateDir
 
 if TYPE_CHECKING:
+    from stager.service.prepare import SubmitOptions
+
     # Generic to type checkers; at run time only the newest of the releases that we allow can be subscripted.
     ParamType = click.ParamType[Any]
 else:
@@ -187,6 +190,67 @@ verify_option = click.option(
     "--verify-inputs",
     is_flag=True,
     help="believe nothing of inputs because an earlier run read them: hash those of this machine, and fetch the others anew",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a run may cost, and when it is to have ended, as it was given."""
+
+    budget: str | None = None
+    finish_by: str | None = None
+    objective: str | None = None
+    anyway: bool = False
+    prices: Path | None = None
+
+    @property
+    def asked(self) -> bool:
+        return self != Bounds()
+
+
+def bounds_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--budget, --finish-by and what goes with them: as one value, `bounds`."""
+
+    @functools.wraps(command)
+    def collected(
+        *args: Any,
+        budget: str | None,
+        finish_by: str | None,
+        objective: str | None,
+        budget_anyway: bool,
+        prices: Path | None,
+        **kwargs: Any,
+    ) -> Any:
+        return command(*args, bounds=Bounds(budget, finish_by, objective, budget_anyway, prices), **kwargs)
+
+    for option in reversed((budget_option, finish_by_option, objective_option, budget_anyway_option, prices_option)):
+        collected = option(collected)
+    return collected
+
+
+def bounded(asked: SubmitOptions, bounds: Bounds, settings: Settings) -> SubmitOptions:
+    """With them, where some are given."""
+    if not bounds.asked:
+        return asked
+    # Others begin sooner without this.
+    from stager.cli.bounds import within
+
+    return dataclasses.replace(asked, within=within(bounds, settings))
+
+
+budget_option = click.option(
+    "--budget", metavar="MONEY", help="what the run may cost, as in '20 USD': refused where it may cost more, paused before it does"
+)
+finish_by_option = click.option(
+    "--finish-by", metavar="TIME", help="when it is to have ended, as in 18:00, +3h or 2026-11-27T18:00:00+01:00: refused where it may not"
+)
+objective_option = click.option(
+    "--objective",
+    type=click.Choice(["time", "cost"]),
+    help="of the ways that fit take the fastest or the cheapest; default: cost with --finish-by, else time",
+)
+budget_anyway_option = click.option(
+    "--budget-anyway", is_flag=True, help="begin also where it may cost more than the budget, and be paused before it does"
 )
 rerun_option = click.option(
     "--rerun", metavar="JOB", multiple=True, help="run this job again: its id, its type, or all; may be given several times"

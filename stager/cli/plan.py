@@ -13,9 +13,12 @@ import click
 
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.options import (
+    Bounds,
     Given,
     Reuse,
     Where,
+    bounded,
+    bounds_option,
     capacity_option,
     copies_option,
     cores_option,
@@ -47,6 +50,7 @@ from stager.service.destinations import Answers, already_there, at_destinations,
 from stager.service.prepare import (
     SubmitOptions,
     as_asked,
+    chosen_within,
     copies_of,
     found_before,
     plan_of,
@@ -127,6 +131,7 @@ Example:
   stager plan workflow.yml --explain mosaic.fits
   stager plan workflow.yml --explain project_07
   stager plan workflow.yml --topology cluster.yml --explain mosaic.fits
+  stager plan workflow.yml --budget '20 USD' --finish-by +3h
   stager plan workflow.yml --simulate --capacity '500 MB'
   stager plan workflow.yml --server https://stager.example.org --token-file ~/.stager-token"""
 )
@@ -140,6 +145,7 @@ Example:
 @no_direct_option
 @copies_option
 @reuse_options
+@bounds_option
 @where_option
 @shown_option
 @click.option(
@@ -165,6 +171,7 @@ def command(
     no_direct: bool,
     copies: int | None,
     asked: Reuse,
+    bounds: Bounds,
     where: Where,
     shown: Shown,
     cluster: Path | None,
@@ -178,13 +185,10 @@ def command(
     if shown.drawn is not None and shown.as_json:
         raise click.UsageError("--json prints the plan, and --svg, --dot and --mermaid a picture of it: ask for one of them")
     if where.server:
-        if any(each is not None for each in (capacity, cores, shown.explain, cluster, simulated or None)):
-            text = "a service plans for its own nodes: leave out --capacity, --cores, --explain, --topology and --simulate, or --server"
-            raise click.UsageError(text)
-        if shown.output is not None and shown.drawn is None:
-            raise click.UsageError("a plan for the nodes of a service is not for `submit`: leave out --output, or --server")
+        require_a_services(shown, (capacity, cores, cluster, simulated))
         # Others plan without it, and begin sooner.
         from stager import rest
+        from stager.cli.bounds import rest_bounds
 
         options = rest.Options(
             spill=spill,
@@ -193,6 +197,7 @@ def command(
             ignore_profiles=ignore_profiles,
             no_direct=no_direct,
             **asked.words(),
+            **rest_bounds(bounds),
         )
         plan_there(where, file, options, given, shown)
         return
@@ -202,13 +207,30 @@ def command(
         )
     asked.check()
     of_all = cluster is not None or simulated or (shown.output is not None and shown.drawn is None)
-    if of_all and asked.is_part:
-        text = "--output, --topology and --simulate are about all jobs"
-        raise click.UsageError(f"{text}: leave out --reuse, --rerun, --until and --from, or these")
+    require_fit(shown, bounds, of_all=of_all, of_results=asked.is_part)
     settings = settings_of(where.state_dir, capacity, cores)
-    options_here = SubmitOptions(spill, ignore_profiles, no_direct, copies, **asked.words())
+    options_here = bounded(SubmitOptions(spill, ignore_profiles, no_direct, copies, **asked.words()), bounds, settings)
     workflow = as_asked(read_only(settings, file, output_origin, given), options_here)
     plan_here(settings, workflow, options_here, cluster, shown, simulated=simulated)
+
+
+def require_fit(shown: Shown, bounds: Bounds, *, of_all: bool, of_results: bool) -> None:
+    """`of_all`: what is asked is about all jobs; `of_results`: less than all of them is asked for."""
+    if of_all and of_results:
+        text = "--output, --topology and --simulate are about all jobs"
+        raise click.UsageError(f"{text}: leave out --reuse, --rerun, --until and --from, or these")
+    if bounds.asked and (of_all or shown.explain is not None):
+        text = "--budget, --finish-by and --objective choose the plan that `submit` would run here"
+        raise click.UsageError(f"{text}: leave out --output, --topology, --simulate and --explain, or these")
+
+
+def require_a_services(shown: Shown, own: Sequence[object]) -> None:
+    """`own`: what only a plan for the nodes here has."""
+    if shown.explain is not None or any(own):
+        text = "a service plans for its own nodes: leave out --capacity, --cores, --explain, --topology, --simulate,"
+        raise click.UsageError(f"{text} --reuse, --rerun, --until and --from, or --server")
+    if shown.output is not None and shown.drawn is None:
+        raise click.UsageError("a plan for the nodes of a service is not for `submit`: leave out --output, or --server")
 
 
 def plan_here(
@@ -231,7 +253,9 @@ def plan_here(
     of_all = (shown.output is not None and shown.drawn is None) or explain is not None or cluster is not None or simulated
     answers = at_destinations(workflow, IonodeOriginAccess(settings.environ)) if explain is None and not workflow.engine else {}
     found = None if of_all else found_before(workflow, settings, asked, answers)
-    if found is None:
+    if asked.within is not None:
+        plan = plan_chosen(settings, workflow, asked, found)
+    elif found is None:
         ignored = asked.ignore_profiles
         plan = plan_of(workflow, settings, profiles, asked.spill, ignore_profiles=ignored, policy=policy, topology=topology)
     else:
@@ -250,6 +274,18 @@ def plan_here(
         limits = Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
         truth = plan_of(workflow, settings, profiles, asked.spill, policy=policy, topology=topology) if asked.ignore_profiles else plan
         simulation_report(estimate(workflow, topology, limits=limits, plan=plan, truth=truth), stderr=shown.for_programs)
+
+
+def plan_chosen(settings: Settings, workflow: Workflow, asked: SubmitOptions, found: Remembered | None) -> Plan:
+    """Beside the plan says which ways there were, and why this one."""
+    from stager.cli.bounds import way_lines
+
+    chosen = chosen_within(workflow, settings, load_profiles(settings), asked, found)
+    if found is not None:
+        tell_reuse(workflow, found, chosen.plan, by_name=asked.reuse_by_name)
+    for line in (*way_lines(chosen), *chosen.lines):
+        click.echo(line, err=True)
+    return chosen.plan
 
 
 def job_explained(workflow: Workflow, settings: Settings, asked: SubmitOptions, job_id: str) -> list[str]:

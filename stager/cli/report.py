@@ -11,6 +11,7 @@ import click
 from stager import wire
 from stager.cli.estimates import missing_notes, money
 from stager.cli.links import link_lines
+from stager.cli.money import budget_line
 from stager.cli.options import RunName, json_option, params_text, prices_option, print_json, state_dir_option
 from stager.cli.picture_texts import svg_text
 from stager.cli.plan_picture import picture_of
@@ -66,7 +67,7 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
     estimated = estimate_of(workflow, plan, history, cluster)
     lines = compare(workflow, plan, summary, history, cluster, paid, estimated)
     spent = time_spent(workflow, plan, summary, history, estimated)
-    notes = [*notes_of(cluster, plan, paid, table), *(f"note: {text}" for text in link_notes(cluster, workflow))]
+    notes = [*budget_notes(summary), *notes_of(cluster, plan, paid, table), *(f"note: {text}" for text in link_notes(cluster, workflow))]
     if html is not None:
         rows = [(line.name, *cells(line)) for line in lines]
         drawn = svg_text(picture_of(workflow, plan), alone=False)
@@ -120,6 +121,10 @@ def notes_of(cluster: Cluster, plan: Plan, paid: ClusterPrices, table: PriceTabl
     if cluster.assumed and not plan.links:
         notes.append("estimated with links to the origins as they are assumed, 50 MB/s: a topology file says them (--topology)")
     return [*notes, *missing_notes(paid)]
+
+
+def budget_notes(summary: wire.RunSummary) -> list[str]:
+    return [budget_line(summary.budget, goes_on=False)] if summary.budget is not None else []
 
 
 def held_notes(plan: Plan, lines: list[ComparisonRow]) -> list[str]:

@@ -26,17 +26,26 @@ if TYPE_CHECKING:
 Example:
   stager resume montage-3f2a
   stager resume            (the newest run)
-  stager resume montage-3f2a --capacity '20 GB'"""
+  stager resume montage-3f2a --capacity '20 GB'
+  stager resume montage-3f2a --budget '30 USD'"""
 )
 @click.argument("run", required=False, type=RunName())
 @click.option("--as-submitted", is_flag=True, help="do not check whether the workflow file or its inputs changed")
 @click.option("--detach", is_flag=True, help="return at once")
 @click.option("--env", "names", multiple=True, metavar="NAME", help="give this variable to jobs that name it in env_pass (with --server)")
 @click.option("--quiet", "-q", is_flag=True, help="no progress, only the summary")
+@click.option("--budget", default="", metavar="MONEY", help="what the run may cost in all, as in '30 USD', with what it has cost")
 @capacity_option
 @where_option
 def command(
-    run: str | None, names: tuple[str, ...], as_submitted: bool, detach: bool, quiet: bool, capacity: int | None, where: Where
+    run: str | None,
+    names: tuple[str, ...],
+    as_submitted: bool,
+    detach: bool,
+    quiet: bool,
+    budget: str,
+    capacity: int | None,
+    where: Where,
 ) -> int:
     """Go on with RUN (default: the newest): after an interruption, a crash, or a failure whose cause was mended. Finished jobs do not run
     again; credentials are read anew.
@@ -48,6 +57,8 @@ def command(
     With --capacity the I/O node has that much room from then on: a scheduler with other room that nobody needs is ended first, and one
     with active runs keeps what it has, so that nothing is resumed.
 
+    A run that was paused before its budget was used up goes on with a larger one (--budget).
+
     At a service (--server) they are those that its administrator registered; --env gives variables that its jobs take from you.
     """
     if where.server and capacity is not None:
@@ -58,7 +69,8 @@ def command(
         if now.finished and now.state == "succeeded":
             click.echo(f"run {found.name} has succeeded: there is nothing to do")
             return 0
-        notes = go_on(found, settings_of(where.state_dir, capacity), names, as_submitted=as_submitted or not now.finished)
+        settings, as_submitted = settings_of(where.state_dir, capacity), as_submitted or not now.finished
+        notes = go_on(found, settings, names, as_submitted=as_submitted, budget=budget)
         for note in notes:
             click.echo(f"run {found.name}: {note}", err=True)
         if detach:
@@ -69,12 +81,12 @@ def command(
         return int(print_summary(found))
 
 
-def go_on(found: RunClient | RestRun, settings: Settings, names: tuple[str, ...], *, as_submitted: bool) -> list[str]:
+def go_on(found: RunClient | RestRun, settings: Settings, names: tuple[str, ...], *, as_submitted: bool, budget: str = "") -> list[str]:
     """Over the socket with all that the run needs, as this environment has it; a service has its own word for origins. Returns the notes
     to print.
     """
     if not isinstance(found, RunClient):
-        found.resume({name: settings.environ[name] for name in names if name in settings.environ})
+        found.resume({name: settings.environ[name] for name in names if name in settings.environ}, budget)
         return []
 
     def credentials(mended: Workflow | None) -> Credentials:
@@ -83,4 +95,5 @@ def go_on(found: RunClient | RestRun, settings: Settings, names: tuple[str, ...]
         needs = found.needs()
         return credentials_for(settings, needs.origin_values(), set(needs.env_pass))
 
-    return go_on_with(found, Again() if as_submitted else read_again(settings, found, found.status().info.submitted_at), credentials)
+    again = Again() if as_submitted else read_again(settings, found, found.status().info.submitted_at)
+    return go_on_with(found, again, credentials, budget)

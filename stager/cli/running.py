@@ -12,6 +12,7 @@ from stager.client import Client, connect_or_start
 from stager.client.warm_start import WarmStart
 from stager.model.units import format_duration, format_size
 from stager.model.workflow import Workflow
+from stager.planning.budget import Budget
 from stager.planning.plan import Plan, ReusedJob
 from stager.service.settings import Settings
 from stager.wire import Credentials
@@ -29,6 +30,7 @@ def run_to_end(
     quiet: bool = False,
     as_json: bool = False,
     reused: tuple[ReusedJob, ...] = (),
+    budget: Budget | None = None,
 ) -> int:
     """Starts the scheduler of the state directory where none runs, in the process `warm` where there is one. Returns the exit code."""
     with connect_or_start(settings.state_dir, settings.scheduler_arguments(), warm) as client:
@@ -36,7 +38,7 @@ def run_to_end(
             warm.close()
         tell_capacity(client, settings)
         if detach:
-            name = client.submit(workflow, plan, credentials, priority=priority, reused=reused)
+            name = client.submit(workflow, plan, credentials, priority=priority, reused=reused, budget=budget)
             if as_json:
                 print_json({"run": name, "state": client.run(name).wait(timeout_s=0).state})
             else:
@@ -45,7 +47,7 @@ def run_to_end(
         interrupts = InterruptHandler()
         # From here on the run may be there already, and Ctrl-C is for it.
         with interrupts.heard():
-            run = client.run(client.submit(workflow, plan, credentials, priority=priority, reused=reused))
+            run = client.run(client.submit(workflow, plan, credentials, priority=priority, reused=reused, budget=budget))
             click.echo(f"run {run.name}: {workflow.name}, {len(workflow.jobs)} jobs{predicted(plan)}", err=True)
             follow(run, quiet=quiet or as_json, interrupts=interrupts)
         return int(print_summary(run, as_json=as_json))

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from stager import wire
+from stager.cli.money import budget_line
 from stager.cli.options import RunName, Where, json_option, params_text, print_json, where_option
 from stager.cli.progress import one_line
 from stager.cli.reach import find_run, reach
@@ -55,6 +56,8 @@ def command(run: str | None, where: Where, as_json: bool) -> None:
             f"{transfer.direction} {transfer.lfn}: {format_size(transfer.bytes_done)} of {format_size(transfer.bytes_total)}, "
             f"{transfer.state} {transfer.purpose}"
         )
+    if status.budget is not None:
+        click.echo(budget_line(status.budget, goes_on=status.info.finished_at is None))
     for waiting in status.waiting:
         click.echo(waiting.message)
     for problem in status.problems:

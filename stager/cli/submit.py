@@ -9,9 +9,12 @@ from pathlib import Path
 import click
 
 from stager.cli.options import (
+    Bounds,
     Given,
     Reuse,
     Where,
+    bounded,
+    bounds_option,
     capacity_option,
     copies_option,
     cores_option,
@@ -45,6 +48,8 @@ Example:
   stager submit workflow.yml --until mosaic.fits
   stager submit workflow.yml --from project
   stager submit workflow.yml --server https://stager.example.org --token-file ~/.stager-token
+  stager submit workflow.yml --budget '20 USD' --finish-by 18:00
+  stager submit workflow.yml --finish-by +3h --objective cost
   stager submit workflow.yml --detach --json | jq -r .run"""
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -66,6 +71,7 @@ Example:
 @copies_option
 @priority_option
 @reuse_options
+@bounds_option
 @where_option
 @json_option
 def command(
@@ -83,6 +89,7 @@ def command(
     copies: int | None,
     priority: int,
     asked: Reuse,
+    bounds: Bounds,
     where: Where,
     as_json: bool,
 ) -> int:
@@ -96,10 +103,10 @@ def command(
     """
     settings = settings_of(where.state_dir, capacity, cores)
     asked.check()
+    require_fit(where, plan_file, bounds, of_results=asked.is_part, sized=bool(capacity or cores))
     if where.server:
-        if plan_file is not None or capacity is not None or cores is not None:
-            raise click.UsageError("a service plans for itself: leave out --plan, --capacity and --cores, or --server")
         from stager import rest
+        from stager.cli.bounds import rest_bounds
         from stager.cli.remote import submit_to
 
         options = rest.Options(
@@ -110,18 +117,27 @@ def command(
             copies=copies,
             priority=priority,
             **asked.words(),
+            **rest_bounds(bounds),
         )
         return submit_to(where, settings, file, options, given, detach=detach, quiet=quiet, as_json=as_json)
     with warm_start(settings) as warm:
         from stager.cli.local_submit import submit_here
         from stager.service.prepare import SubmitOptions
 
-        if plan_file is not None and asked.is_part:
-            raise click.UsageError("--plan runs the plan of all jobs: leave out --reuse, --rerun, --until and --from, or --plan")
         asked = replace(asked, reuse=False) if plan_file is not None else asked
-        options_here = SubmitOptions(spill, ignore_profiles, no_direct, copies, **asked.words())
+        options_here = bounded(SubmitOptions(spill, ignore_profiles, no_direct, copies, **asked.words()), bounds, settings)
         shown = {"detach": detach, "quiet": quiet, "as_json": as_json}
         return submit_here(settings, file, output_origin, given, plan_file, options_here, warm, priority=priority, **shown)
+
+
+def require_fit(where: Where, plan_file: Path | None, bounds: Bounds, *, of_results: bool, sized: bool) -> None:
+    """`of_results`: less than all jobs is asked for; `sized`: of a scheduler that would be started."""
+    if where.server and (plan_file is not None or sized):
+        raise click.UsageError("a service plans for itself: leave out --plan, --capacity and --cores, or --server")
+    if plan_file is not None and of_results:
+        raise click.UsageError("--plan runs the plan of all jobs: leave out --reuse, --rerun, --until and --from, or --plan")
+    if plan_file is not None and bounds.asked:
+        raise click.UsageError("--plan runs that plan, and a budget or a deadline chooses one: leave out one or the other")
 
 
 def warm_start(settings: Settings) -> WarmStart | AbstractContextManager[None]:

@@ -11,6 +11,7 @@ import click
 
 from stager import wire
 from stager.cli.exits import Exit, exit_of
+from stager.cli.money import budget_line
 from stager.cli.options import params_text, print_json
 from stager.client import RunClient
 from stager.model.errors import AWAY_CODE, StagerError
@@ -28,6 +29,8 @@ METHODS = {
 }
 MISSING_SHOWN, JOBS_TOLD = 5, 3
 NO_ROOM = "no_space_node"
+# Its message says how to go on.
+BUDGET_CODE = "budget_used_up"
 
 
 def print_summary(run: RunClient | RestRun, *, as_json: bool = False) -> Exit:
@@ -59,6 +62,8 @@ def tell_figures(summary: wire.RunSummary) -> None:
     there = f", {format_size(summary.adopted_bytes)} already there" if summary.adopted_bytes else ""
     sent = f"{format_size(summary.uploaded_bytes)} uploaded{there}"
     click.echo(f"  durable  {summary.finals_durable} of {summary.finals_total} finals, {sent}")
+    if summary.budget is not None:
+        click.echo(f"  {budget_line(summary.budget, goes_on=False)}")
     for method, count in sorted(summary.finals.items()):
         click.echo(f"           {count} {METHODS.get(method, method)}")
     for told in summary.finals_superseded[:MISSING_SHOWN]:
@@ -97,7 +102,7 @@ def tell_trouble(run: RunClient | RestRun, summary: wire.RunSummary) -> None:
         faults = [summary.fault, *(job.fault for job in failed)]
         if any(fault is not None and fault.code == NO_ROOM for fault in faults):
             click.echo(f"go on with more capacity: stager resume {summary.run} --capacity SIZE", err=True)
-        else:
+        elif summary.fault is None or summary.fault.code != BUDGET_CODE:
             click.echo(f"go on with: stager resume {summary.run}", err=True)
 
 

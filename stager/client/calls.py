@@ -176,8 +176,8 @@ def end(run: str, verb: str, by: str | None = None) -> Call[wire.WaitResponse]:
     return Call("POST", f"{of_run(run)}/{verb}", wire.WaitResponse, {"by": by}, safe=False)
 
 
-def resume(run: str, env: Mapping[str, str]) -> Call[wire.WaitResponse]:
-    return Call("POST", f"{of_run(run)}/resume", wire.WaitResponse, body=rest.Resumption(env=dict(env)), safe=False)
+def resume(run: str, env: Mapping[str, str], budget: str = "") -> Call[wire.WaitResponse]:
+    return Call("POST", f"{of_run(run)}/resume", wire.WaitResponse, body=rest.Resumption(env=dict(env), budget=budget), safe=False)
 
 
 def add_key(run: str, key: str) -> Call[wire.WaitResponse]:

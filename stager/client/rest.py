@@ -179,8 +179,8 @@ class RestRun:
         """Interrupted at once, resumable."""
         self.client.send(calls.end(self.name, "stop", by))
 
-    def resume(self, env: Mapping[str, str] | None = None) -> None:
-        self.client.send(calls.resume(self.name, env or {}))
+    def resume(self, env: Mapping[str, str] | None = None, budget: str = "") -> None:
+        self.client.send(calls.resume(self.name, env or {}, budget))
 
     def add_key(self, key: str) -> None:
         """`run_of_key` finds it by this one too, and a submit with it makes no other. Refused if it is another run's."""

@@ -178,8 +178,8 @@ class AsyncRestRun:
         """Interrupted at once, resumable."""
         await self.client.send(calls.end(self.name, "stop", by))
 
-    async def resume(self, env: Mapping[str, str] | None = None) -> None:
-        await self.client.send(calls.resume(self.name, env or {}))
+    async def resume(self, env: Mapping[str, str] | None = None, budget: str = "") -> None:
+        await self.client.send(calls.resume(self.name, env or {}, budget))
 
     async def add_key(self, key: str) -> None:
         """`run_of_key` finds it by this one too, and a submit with it makes no other. Refused if it is another run's."""

@@ -26,6 +26,7 @@ from stager.client.warm_start import WarmStart, scheduler_command
 from stager.model.errors import STATE_DIR_GONE_CODE, Refused, StagerError, Transient, error_from
 from stager.model.units import format_size
 from stager.model.workflow import Workflow
+from stager.planning.budget import Budget
 from stager.planning.plan import Plan, ReusedJob
 
 SOCKET_NAME, LOCK_NAME = "scheduler.sock", "lock"
@@ -140,9 +141,11 @@ class Client:
         submit_id: str = "",
         priority: int = 0,
         reused: tuple[ReusedJob, ...] = (),
+        budget: Budget | None = None,
     ) -> str:
         """The new run's id. The same `submit_id` again answers with the same run. `reused`: jobs that need not run."""
-        request = wire.SubmitRequest(workflow, plan, credentials, submit_id or uuid.uuid4().hex, priority=priority, reused=reused)
+        key = submit_id or uuid.uuid4().hex
+        request = wire.SubmitRequest(workflow, plan, credentials, key, priority=priority, reused=reused, budget=budget)
         return wire.SubmitResponse.model_validate_json(self.post("/v1/runs", wire.encode(request))).run
 
     def run(self, run: str) -> RunClient:
@@ -218,9 +221,13 @@ class RunClient:
     def plan(self) -> Plan:
         return wire.decode_plan(self.client.call("GET", f"{self.path}/plan"))
 
-    def resume(self, credentials: wire.Credentials, workflow: Workflow | None = None, plan: Plan | None = None) -> wire.Resumed:
-        """`workflow` and `plan`: as they are now. Refused, with the jobs that differ, if what is done would not stand."""
-        body = wire.encode(wire.ResumeRequest(credentials, workflow, plan))
+    def resume(
+        self, credentials: wire.Credentials, workflow: Workflow | None = None, plan: Plan | None = None, budget: str = ""
+    ) -> wire.Resumed:
+        """`workflow` and `plan`: as they are now. Refused, with the jobs that differ, if what is done would not stand. `budget`: what
+        it may cost in all from now on.
+        """
+        body = wire.encode(wire.ResumeRequest(credentials, workflow, plan, budget))
         return wire.Resumed.model_validate_json(self.client.post(f"{self.path}/resume", body))
 
     def drain(self) -> None:

@@ -19,6 +19,8 @@ class NoticeKind(StrEnum):
     FINAL_DURABLE = "final_durable"
     ORIGIN_AWAY = "origin_away"
     DAMAGE_FOUND = "damage_found"
+    BUDGET = "budget"
+    DEADLINE = "deadline"
 
 
 Fact = str | int | float

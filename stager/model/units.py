@@ -23,6 +23,7 @@ SUFFIXES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "PIB": 2**5
 SIZE_BYTES_MAX = 2**63 - 1
 TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9, "tbit": 10**12}
+MONEY = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([A-Za-z]{3})\s*\Z")
 NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*\Z")
 
 
@@ -79,6 +80,19 @@ def format_duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def format_money(amount: float) -> str:
+    """Cents where there are some, else as many places as it takes to see something."""
+    return f"{amount:.2f}" if amount >= 0.1 or amount == 0 else f"{amount:.2g}" if amount >= 1e-4 else f"{amount:.1e}"
+
+
+def parse_money(text: str) -> tuple[float, str]:
+    """`20 USD` -> (20.0, `USD`). Raises ValueError with what is allowed."""
+    match = MONEY.match(str(text))
+    if not match or float(match[1]) <= 0:
+        raise ValueError(f"{text!r} is no amount of money; write a number above 0 and a currency, as in '20 USD'")
+    return float(match[1]), match[2].upper()
 
 
 def counted(count: int, what: str) -> str:

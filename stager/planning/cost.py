@@ -11,12 +11,6 @@ from math import ceil
 
 from stager.model.prices import GB_BYTES, MONTH_S, ClusterPrices, InstancePrice, Tier
 
-# As the I/O node reads and writes buckets (ionode/origins/src/s3): ranges of 8 MiB on a line that is not slow; up to 16 MiB in one put,
-# larger ones in parts of 8 to 64 MiB, as many as a thousand where that will do.
-READ_RANGE_BYTES = 8 << 20
-SINGLE_PUT_BYTES = 16 << 20
-PART_BYTES_MIN, PART_BYTES_MAX, PARTS_USUAL = 8 << 20, 64 << 20, 1000
-
 
 def node_hours(nodes: int, wall_s: float) -> float:
     """All nodes stand as long as the run lasts (S0: the cost of a transfer is its time times all nodes)."""
@@ -34,23 +28,6 @@ def node_money(nodes: int, wall_s: float, price: InstancePrice) -> float:
     if not nodes:
         return 0.0
     return node_hours(nodes, billed_s(wall_s, price.billed_every_s, price.billed_at_least_s)) * price.per_hour
-
-
-def reads_of(size_bytes: int) -> int:
-    """Requests that read an object of a bucket once: one for each range, one for an empty one."""
-    return max(1, -(-size_bytes // READ_RANGE_BYTES))
-
-
-def writes_of(size_bytes: int) -> int:
-    """Requests that write an object: a put, or begin, parts and end of an upload in parts."""
-    if size_bytes < SINGLE_PUT_BYTES:
-        return 1
-    part = min(max(-(-size_bytes // PARTS_USUAL), PART_BYTES_MIN), PART_BYTES_MAX)
-    return 2 + -(-size_bytes // part)
-
-
-# Before a write the destination is looked at, after it what is there is compared: two HEADs.
-LOOKS_PER_WRITE = 2
 
 
 def request_money(reads: int, writes: int, reads_per_1000: float, writes_per_1000: float) -> float:

@@ -12,6 +12,7 @@ from stager.scheduler.keeping import count_kept, rank_of
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import end_early_span
+from stager.scheduler.spending import goes_home, not_going_home
 from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, Retries, RunEntry, State, TransferEntry
 from stager.scheduler.states import (
     COPY_TRANSITIONS,
@@ -352,6 +353,7 @@ def close_if_lost(state: State, file: FileEntry) -> None:
         return
     if run.jobs[file.producer].state in (JobState.FAILED, JobState.SKIPPED):
         del run.finals_open[file.id]
+        not_going_home(run, file.id)
         state.finish_checks[run.id] = None
 
 
@@ -485,6 +487,7 @@ def take_over(state: State, file: FileEntry, run: RunEntry) -> None:
 def due_upload(state: State, run: RunEntry, file: FileEntry) -> None:
     """A final exists and has to go home. One whose copy is gone is noted as lost."""
     run.finals_open[file.id] = None
+    goes_home(run, file)
     if file.upload is not None and file.upload.transfer:
         return
     file.upload = None

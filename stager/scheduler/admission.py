@@ -13,6 +13,7 @@ from stager.model.ids import attempt_id
 from stager.model.units import format_size
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of
+from stager.scheduler.budget import affords_attempt
 from stager.scheduler.calls import refuse, wait_or_refuse
 from stager.scheduler.decision import Decision
 from stager.scheduler.direct_fallback import may_read_directly
@@ -377,7 +378,7 @@ def start(decision: Decision, node: NodeEntry) -> None:
         if limits.memory_bytes is not None and node.cores_used and node.memory_used_bytes + (spec.memory_bytes or 0) > limits.memory_bytes:
             return
         node.startable.pop(run.lane)
-        if may_read_directly(decision, run, job):
+        if affords_attempt(decision, run, job) and may_read_directly(decision, run, job):
             give_start(decision, node, run, job)
 
 
@@ -393,7 +394,7 @@ def start_on_hosts(decision: Decision, node: NodeEntry) -> None:
         if host is None:
             waiting.append((run, entry))
             claimed |= dict.fromkeys(large_enough(node, pool, spec, job.reserve_bytes))
-        elif may_read_directly(decision, run, job):
+        elif affords_attempt(decision, run, job) and may_read_directly(decision, run, job):
             give_start(decision, node, run, job, host.id)
     for run, entry in waiting:
         node.startable.push(run.lane, entry)

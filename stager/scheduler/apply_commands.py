@@ -35,10 +35,12 @@ from stager.scheduler.accounting import (
 )
 from stager.scheduler.apply_calls import end_call, skip_uncalled
 from stager.scheduler.apply_stripes import begin_part, cancel_part, disband
+from stager.scheduler.events import BY_BUDGET
 from stager.scheduler.linking import begin_anew, pass_on
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import begin_early_span, hold_for_readers
 from stager.scheduler.slots import take_scratch, take_slot
+from stager.scheduler.spending import attempt_begins, not_going_home
 from stager.scheduler.state import OVER, AttemptEntry, Copy, ErasedSpill, FileEntry, Retries, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState
 
@@ -202,6 +204,7 @@ def give_up_transfer(state: State, command: cmd.GiveUpTransfer) -> None:
     if command.upload:
         file.upload = Retries(fault=command.fault)
         run.finals_open.pop(file.id, None)
+        not_going_home(run, file.id)
         if file.destination is not None:
             (run.finals_superseded if command.fault.code == NEWER_CODE else run.finals_given_up)[file.id] = command.fault
     else:
@@ -276,6 +279,7 @@ def start_attempt(state: State, command: cmd.StartAttempt) -> None:
     state.attempts[command.attempt] = entry
     take_slot(state, entry)
     take_scratch(state, entry, command.reserve_bytes)
+    attempt_begins(run, job, command.attempt, command.at)
 
 
 def grant_space(state: State, command: cmd.GrantSpace) -> None:
@@ -356,6 +360,7 @@ def remake_file(state: State, command: cmd.RemakeFile) -> None:
             if child.state is not JobState.WAITING:
                 move_job(state, child, JobState.WAITING)
     run.finals_open.pop(command.file, None)
+    not_going_home(run, command.file)
     make_ready_or_wait(state, job, command.at)
 
 
@@ -381,6 +386,22 @@ def pause_origin(state: State, command: cmd.PauseOrigin) -> None:
     state.paused_origins[state.runs[command.run].workflow.origins[command.origin].identity] = command.fault
 
 
+def pause_run(state: State, command: cmd.PauseRun) -> None:
+    run = state.runs[command.run]
+    move_run(state, run, RunState.DRAINING)
+    run.interrupted_by = BY_BUDGET
+    if run.spent is not None:
+        run.spent.paused = command.fault
+    state.finish_checks[run.id] = None
+
+
+def tell_forecast(state: State, command: cmd.TellForecast) -> None:
+    spent = state.runs[command.run].spent
+    if spent is not None:
+        spent.told_cost = spent.told_cost or command.about is cmd.Forecast.COST
+        spent.told_time = spent.told_time or command.about is cmd.Forecast.TIME
+
+
 def finish_run(state: State, command: cmd.FinishRun) -> None:
     """Files that nobody wants any more are offered for deletion; those that a resumed run would want are kept while there is room."""
     run = state.runs[command.run]
@@ -388,6 +409,7 @@ def finish_run(state: State, command: cmd.FinishRun) -> None:
     run.outcome, run.finished_at = command.outcome, command.at
     run.fault = command.fault or run.fault
     state.active.pop(run.id, None)
+    state.budgeted.pop(run.id, None)
     run.safety = run.ahead = None
     if run.engine_outcome is not None:
         skip_uncalled(state, run)
@@ -428,6 +450,8 @@ APPLY: dict[type, Callable[[State, Any], None]] = {
     cmd.RemakeFile: remake_file,
     cmd.FallBackToFetch: fall_back_to_fetch,
     cmd.PauseOrigin: pause_origin,
+    cmd.PauseRun: pause_run,
+    cmd.TellForecast: tell_forecast,
     cmd.FinishRun: finish_run,
     cmd.WakeAt: wake_at,
 }

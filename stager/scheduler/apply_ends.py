@@ -28,6 +28,7 @@ from stager.scheduler.linking import part_if_gone
 from stager.scheduler.peers import tell_other_nodes
 from stager.scheduler.profiles import end_early_span
 from stager.scheduler.slots import free_slot, take_scratch
+from stager.scheduler.spending import attempt_over
 from stager.scheduler.state import AttemptEntry, Copy, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
 
@@ -155,4 +156,5 @@ def attempt_lost(state: State, attempt_id: str) -> AttemptEntry:
     state.finish_checks[run.id] = None
     end_early_span(run, job)
     release_admission(state, job, attempt.reserve_bytes)
+    attempt_over(state, run, job)
     return attempt

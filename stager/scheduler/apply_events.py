@@ -54,6 +54,7 @@ from stager.scheduler.reconcile import results_kept
 from stager.scheduler.remade import conflict_of, differs, is_kept
 from stager.scheduler.shares import tenant_of
 from stager.scheduler.slots import count_cores, free_slot, take_scratch
+from stager.scheduler.spending import attempt_over, not_going_home, read_directly, transfer_over
 from stager.scheduler.state import NEVER, Copy, HeldAt, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
 
@@ -125,7 +126,10 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
             run.fetched_bytes += event.size_bytes
         if run is not None and not transfer.source:
             run.fetches += 1
+            transfer_over(run, transfer, event.size_bytes)
         return
+    if run is not None and event.verified != ev.ADOPTED:
+        transfer_over(run, transfer, event.size_bytes)
     held = HeldAt(transfer.origin, transfer.path, event.token, event.verified, event.synced)
     state.uploads_live -= 1
     state.retrying.pop((file.id, True), None)
@@ -137,6 +141,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
         if run is not None:
             run.uploads_live -= 1
             run.finals_open.pop(file.id, None)
+            not_going_home(run, file.id)
             run.finals_superseded.pop(file.id, None)
             if event.verified == ev.ADOPTED:
                 run.adopted_bytes += event.size_bytes
@@ -260,6 +265,8 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
         if event.fault is not None and event.fault.code == UNKNOWN_CODE:
             input_gone(state, run, job, event.fault.subject)
     release_admission(state, job, attempt.reserve_bytes)
+    attempt_over(state, run, job)
+    read_directly(run, job)
     if job.state is JobState.DONE:
         tell_children(state, run, job)
         run.read_bytes += sum([file.size_bytes for file in inputs_of(state, run, job.id)])

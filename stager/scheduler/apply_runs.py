@@ -14,6 +14,7 @@ from stager.scheduler.linking import answer_for
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import profile_if_tight
 from stager.scheduler.shares import begin_sharing
+from stager.scheduler.spending import begin_budget, raise_budget
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState, RunState
 
@@ -31,6 +32,8 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
     run.ids, run.is_engines = event.ids, workflow.engine != ""
     run.tenant, run.priority, run.passed = event.tenant, event.priority, event.passed
     begin_sharing(state, run)
+    if event.budget is not None:
+        begin_budget(state, run, event.budget)
     run.largest_bytes = max((planned[lfn].size_bytes for lfn in graph.producer), default=0)
     run.largest_footprint_bytes = max((entry.footprint_bytes for entry in plan.jobs), default=0)
     state.runs[event.run] = run
@@ -70,6 +73,7 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
     run.passed = {name: digest for name, digest in event.passed.items() if run.passed.get(name) == digest}
     move_run(state, run, RunState.ACTIVE)
     run.outcome, run.fault, run.interrupted_by = None, None, ""
+    raise_budget(state, run, event.budget)
     if run.engine_outcome is ev.EngineOutcome.FAILED or (run.engine_outcome is not None and any(lost_finals(state, run))):
         # It may call jobs again. Else what it said had succeeded only wants its finals to go home.
         run.engine_outcome = None

@@ -391,6 +391,43 @@ class PauseOrigin(Record, kw_only=True):
     fault: Fault
 
 
+class PauseRun(Record, kw_only=True):
+    """Recorded decision: the run takes up no more jobs, since its budget is nearly used up. `owed`: what is set aside until attempts have
+    ended and finals are home; `forecast`: what all of it is expected to cost.
+    """
+
+    id: str
+    at: float
+    cause: str
+    run: str
+    spent: float
+    owed: float
+    forecast: float
+    fault: Fault
+
+
+class Forecast(StrEnum):
+    COST = "cost"
+    TIME = "time"
+
+
+class TellForecast(Record, kw_only=True):
+    """Recorded decision: somebody is to know that the run is expected to cost more, or to end later, than it may. `expected` and `allowed`
+    are money, or seconds since 1970.
+    """
+
+    id: str
+    at: float
+    cause: str
+    run: str
+    about: Forecast
+    expected: float
+    allowed: float
+    spent: float
+    currency: str
+    text: str
+
+
 class RunOutcome(StrEnum):
     """SUCCEEDED: every job done, every final durable. NOT_DURABLE: jobs done, finals missing at the origin. The rest as named; all but
     SUCCEEDED and CANCELLED can be resumed.
@@ -445,6 +482,8 @@ Command = (
     | RemakeFile
     | FallBackToFetch
     | PauseOrigin
+    | PauseRun
+    | TellForecast
     | FinishRun
     | WakeAt
 )

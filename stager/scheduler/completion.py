@@ -33,7 +33,7 @@ def end_runs(decision: Decision) -> bool:
             withdraw_admitted(decision, run)
         outcome = outcome_of(run)
         if outcome is not None:
-            decision.emit(cmd.FinishRun, run=run_id, outcome=outcome, fault=reason_of(run))
+            decision.emit(cmd.FinishRun, run=run_id, outcome=outcome, fault=reason_of(run) or pause_of(run, outcome))
             ended = True
     return ended
 
@@ -44,6 +44,11 @@ def reason_of(run: RunEntry) -> Fault | None:
     faults = [fault for fault in (run.fault, *failed, *run.finals_given_up.values()) if fault is not None]
     lesser = (NO_SPACE_CODE, AWAY_CODE)
     return min(faults, key=lambda fault: lesser.index(fault.code) + 1 if fault.code in lesser else 0, default=None)
+
+
+def pause_of(run: RunEntry, outcome: cmd.RunOutcome) -> Fault | None:
+    """Of one that was paused and had more to do."""
+    return run.spent.paused if run.spent is not None and outcome is cmd.RunOutcome.INTERRUPTED else None
 
 
 def outcome_of(run: RunEntry) -> cmd.RunOutcome | None:

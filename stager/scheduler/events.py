@@ -11,6 +11,7 @@ from enum import StrEnum
 from stager.model.errors import Fault
 from stager.model.record import Record
 from stager.model.workflow import Workflow
+from stager.planning.budget import Budget
 from stager.planning.plan import Plan, ReusedJob
 from stager.planning.policy import Limits, Policy, TenantShare
 
@@ -181,7 +182,8 @@ class RunSubmitted(Record, kw_only=True):
     """The expanded, resolved workflow and its plan enter as values. `ids`: how its external files are named. 1, as in journals of before:
     two servers with a bucket of one name are one. 2: each is its own. `tenant`: whose it is; empty: the owner's. `priority`: beside the
     other runs of the same tenant, higher first. `reused`: jobs that are done from the start. `passed`: of each variable of `env_pass` the
-    digest of its value under the key of the state directory, which bears on what jobs make.
+    digest of its value under the key of the state directory, which bears on what jobs make. `budget`: what it may cost, and by when it is
+    to have ended; None: nobody said.
     """
 
     at: float
@@ -194,13 +196,15 @@ class RunSubmitted(Record, kw_only=True):
     priority: int = 0
     reused: tuple[ReusedJob, ...] = ()
     passed: dict[str, str] = {}
+    budget: Budget | None = None
 
 
 class RunResumed(Record, kw_only=True):
     """Asked for again: failed jobs and transfers get a new set of tries, paused origins are tried again (new credentials may be there).
 
     `workflow` and `plan`: what it goes on with, where its file or an input of it was mended since it ended; None: with what it had.
-    `notes`: what differs, in words. `passed`: as in RunSubmitted, of the values that it goes on with.
+    `notes`: what differs, in words. `passed`: as in RunSubmitted, of the values that it goes on with. `budget`: what it may cost from now
+    on, with what it has cost; None: what it might before.
     """
 
     at: float
@@ -210,10 +214,13 @@ class RunResumed(Record, kw_only=True):
     plan: Plan | None = None
     notes: tuple[str, ...] = ()
     passed: dict[str, str] = {}
+    budget: float | None = None
 
 
 # `by` of a run that is interrupted because its scheduler ends, and of one whose interrupter said no more than that.
 BY_SERVICE, BY_REQUEST = "service", "request"
+# Of one that was paused before its budget was used up.
+BY_BUDGET = "budget"
 
 
 class RunDrained(Record, kw_only=True):

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import footprints_of
+from stager.scheduler.budget import affords_fetch
 from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
 from stager.scheduler.eviction import free_space_ahead, may_fit_ahead
@@ -39,6 +40,11 @@ FIRST_PREFETCH, LAST_PRIORITY = 10, 1_000_000
 
 def give_fetch(decision: Decision, node: NodeEntry, file: FileEntry, run: str, purpose: cmd.Purpose, priority: int) -> None:
     place = place_for(decision.state, file, run)
+    if not affords_fetch(decision, decision.state.runs[run], place.origin, file.size_bytes):
+        if node.id in file.copies:
+            # Another run may wait for it, too.
+            decision.state.want(node.id, file)
+        return
     own = file.spilled is not None or file.durable is not None
     earlier = file.fetch.failures + file.fetch.outages if file.fetch is not None and file.run == run else 0
     facts = {

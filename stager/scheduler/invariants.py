@@ -12,6 +12,7 @@ from stager.scheduler.linking import is_gone
 from stager.scheduler.migration import capacities_of
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.slots import slot_of
+from stager.scheduler.spending import finals_of
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
@@ -286,6 +287,16 @@ def broken_in_run(state: State, run: RunEntry) -> list[str]:
     live_bytes = sum(state.files[file_id].live_bytes for file_id in run.file_ids.values() if state.files[file_id].run == run.id)
     if run.live_bytes != live_bytes:
         found.append(f"run {run.id}: live_bytes is {run.live_bytes}, should be {live_bytes}")
+    if run.spent is not None:
+        promised = [finals_of(run, attempt.job) for attempt in state.attempts.values() if attempt.run == run.id]
+        sums = {"promised": sum(files for files, _ in promised), "promised_bytes": sum(size for _, size in promised)}
+        sums["home_bytes"] = sum(run.spent.going_home.values())
+        told = [f"run {run.id}: {name} is {getattr(run.spent, name)}, should be {value}" for name, value in sums.items()]
+        found += [text for text, (name, value) in zip(told, sums.items(), strict=True) if getattr(run.spent, name) != value]
+        if set(run.spent.going_home) != set(run.finals_open):
+            found.append(f"run {run.id}: pays for {sorted(run.spent.going_home)} to go home, and {sorted(run.finals_open)} go")
+    if (run.id in state.budgeted) != (run.budget is not None and run.id in state.active):
+        found.append(f"run {run.id}: among those with a budget is {run.id in state.budgeted}")
     live = sum(attempt.run == run.id for attempt in state.attempts.values())
     if run.attempts_live != live:
         found.append(f"run {run.id}: attempts_live is {run.attempts_live}, should be {live}")

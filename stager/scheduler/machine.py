@@ -6,12 +6,14 @@ May know: the pure packages. One rule: the same policy, limits and events give t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from stager.planning.policy import Limits, Policy
 from stager.scheduler.admission import work_nodes
 from stager.scheduler.apply_commands import apply_command
 from stager.scheduler.apply_events import apply_event
 from stager.scheduler.balance import balance
+from stager.scheduler.budget import next_due, watch_budgets
 from stager.scheduler.commands import Command, WakeAt
 from stager.scheduler.completion import end_runs, refuse_if_stuck
 from stager.scheduler.decision import Decision
@@ -48,11 +50,13 @@ class Machine:
         apply_event(state, event)
         decision = Decision(state, f"e{state.events_seen}")
         handle(decision, event, subject)
+        if state.budgeted:
+            watch_budgets(decision)
         self._work(decision)
         while refuse_if_stuck(decision):
             # The room that the refused run no longer claims may be what another waits for.
             self._work(decision)
-        if state.timers:
+        if state.timers or state.budgeted:
             self._ask_for_time(decision)
         return decision.commands
 
@@ -103,8 +107,11 @@ class Machine:
 
     def _ask_for_time(self, decision: Decision) -> None:
         state = self.state
-        if state.wake_at is None or state.timers[0][0] < state.wake_at:
-            decision.emit(WakeAt, wake_at=state.timers[0][0])
+        due = state.timers[0][0] if state.timers else inf
+        if state.budgeted:
+            due = min(due, next_due(state))
+        if due < inf and (state.wake_at is None or due < state.wake_at):
+            decision.emit(WakeAt, wake_at=due)
 
 
 def settle_queues(state: State) -> None:

@@ -249,6 +249,11 @@ def run_ends(times: RunTimes, event: ev.RunDrained | ev.RunStopped | ev.RunCance
     times.begin_end(event.at, drains=type(event) is ev.RunDrained)
 
 
+def run_paused(times: RunTimes, command: cmd.PauseRun) -> None:
+    if command.run == times.run:
+        times.begin_end(command.at, drains=True)
+
+
 def job_called(times: RunTimes, event: ev.JobCalled) -> None:
     if event.run == times.run:
         times.called.setdefault(event.job, []).append(event.at)
@@ -452,5 +457,6 @@ GAVE: dict[type, Callable[[RunTimes, Any], None]] = {
     cmd.EndCall: call_ended,
     cmd.GiveUpTransfer: transfer_given_up,
     cmd.RemakeFile: job_remade,
+    cmd.PauseRun: run_paused,
     cmd.FinishRun: run_finished,
 }

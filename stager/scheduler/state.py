@@ -14,9 +14,11 @@ from stager.model.files import Destination, FileKind, Source
 from stager.model.record import StateEntry
 from stager.model.topology import Host
 from stager.model.workflow import Graph, Workflow
+from stager.planning.budget import Budget
 from stager.planning.plan import FilePlan, Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.space import SpaceProfile
+from stager.scheduler.budget_entry import BudgetEntry
 from stager.scheduler.commands import Purpose, RunOutcome
 from stager.scheduler.events import EngineOutcome
 from stager.scheduler.node_entry import NodeEntry
@@ -243,7 +245,8 @@ class RunEntry:
     Of an engine's run (`is_engines`): how it ended (`engine_outcome`), and when it was heard of last. `attempts_before`: of a run whose
     definition changed, how often its jobs had been tried by then, also those that it does not have any more.
 
-    `passed`: as in `RunSubmitted`, of variables that had the same value whenever the run was resumed.
+    `passed`: as in `RunSubmitted`, of variables that had the same value whenever the run was resumed. `ends_s`: when its jobs were to
+    end, by its plan; empty until somebody asks.
     """
 
     id: str
@@ -298,6 +301,9 @@ class RunEntry:
     tenant: str = ""
     priority: int = 0
     passed: dict[str, str] = field(default_factory=dict)
+    budget: Budget | None = None
+    spent: BudgetEntry | None = None  # where there is a budget
+    ends_s: list[float] = field(default_factory=list)
 
     @property
     def lane(self) -> tuple[str, int]:
@@ -355,6 +361,7 @@ class State:
     files: dict[str, FileEntry] = field(default_factory=dict)
     runs: dict[str, RunEntry] = field(default_factory=dict)
     active: dict[str, None] = field(default_factory=dict)  # exactly the runs that are not FINISHED
+    budgeted: dict[str, None] = field(default_factory=dict)  # those of them that have a budget
     attempts: dict[str, AttemptEntry] = field(default_factory=dict)
     transfers: dict[str, TransferEntry] = field(default_factory=dict)  # under way or CANCELLING
     relay_waits: dict[str, None] = field(default_factory=dict)  # files that lacked room on a node that reaches their place

@@ -68,6 +68,7 @@ class Archive:
             nodes=[],
             hit_rate=summary.hit_rate,
             params=summary.params,
+            budget=summary.budget,
         )
 
     def wait(self, run: str, lfn: str | None) -> wire.WaitResponse:

@@ -145,6 +145,8 @@ RUN_COMMANDS = frozenset(
         cmd.RemakeFile,
         cmd.FallBackToFetch,
         cmd.PauseOrigin,
+        cmd.PauseRun,
+        cmd.TellForecast,
         cmd.FinishRun,
     }
 )

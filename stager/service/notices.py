@@ -131,6 +131,13 @@ class NoticeFold:
             facts: dict[str, Fact] = {"outcome": command.outcome.value, "code": fault.code if fault is not None else ""}
             yield self._notice(NoticeKind.RUN_ENDED, command.at, place, text, command.run, facts)
             self._known(command.run).over = True
+        elif type(command) is cmd.PauseRun:
+            facts = {"paused": 1, "spent": command.spent, "set_aside": command.owed, "forecast": command.forecast}
+            yield self._notice(NoticeKind.BUDGET, command.at, place, command.fault.message, command.run, facts)
+        elif type(command) is cmd.TellForecast:
+            facts = {"spent": command.spent, "currency": command.currency, "expected": command.expected, "allowed": command.allowed}
+            kind = NoticeKind.BUDGET if command.about is cmd.Forecast.COST else NoticeKind.DEADLINE
+            yield self._notice(kind, command.at, place, command.text, command.run, facts | {"paused": 0})
 
     def _known(self, run: str) -> KnownRun:
         if run not in self.kept.runs:

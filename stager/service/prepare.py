@@ -37,6 +37,7 @@ from stager.service.state_dir import StateDir, results_of
 from stager.sim.simulate import rare_collections
 
 if TYPE_CHECKING:
+    from stager.service.budgets import Chosen, Within
     from stager.service.reusing import Remembered
 
 DIRECTORIES_PROBED = 8
@@ -50,6 +51,7 @@ class SubmitOptions:
     make is to be; None: as the settings say. `reuse`: what earlier runs made is not made again, but for the jobs that `rerun` names; None:
     as the settings say. `until`: only what is needed for these. `begin`: these run, with all that follows, and nothing before them does.
     `verify_inputs`: nothing is believed of inputs because an earlier run read them.
+    `within`: what the run may cost, and when it is to have ended. `nodes`: it keeps to the first so many; None: to all.
     """
 
     spill: str | None = None
@@ -61,6 +63,8 @@ class SubmitOptions:
     until: tuple[str, ...] = ()
     begin: tuple[str, ...] = ()
     verify_inputs: bool = False
+    within: Within | None = None
+    nodes: int | None = None
 
     @property
     def reuse_by_name(self) -> bool:
@@ -70,10 +74,13 @@ class SubmitOptions:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A run that may begin. `found`: what need not run of it; None: all of it runs."""
+    """A run that may begin. `found`: what need not run of it; None: all of it runs. `within`: the way to run it that was chosen, where
+    somebody said what it may cost or when it is to end.
+    """
 
     plan: Plan
     found: Remembered | None = None
+    within: Chosen | None = None
 
 
 def ready_to_run(
@@ -92,11 +99,23 @@ def ready_to_run(
     found = found_before(workflow, settings, options, answers, tenant, env)
     if not workflow.engine:
         require_free(workflow, access, StateDir(settings.state_dir).runs, tenant, answers)
-    plan = plan_with(workflow, settings, load_profiles(settings), options, found)
+    profiles, within = load_profiles(settings), None
+    if options.within is None:
+        plan = plan_with(workflow, settings, profiles, options, found)
+    else:
+        within = chosen_within(workflow, settings, profiles, options, found)
+        plan = within.plan
     require_spill_reached(workflow, plan, settings)
     if not workflow.engine:
         check_capacity(plan)
-    return Ready(plan, found)
+    return Ready(plan, found, within)
+
+
+def chosen_within(workflow: Workflow, settings: Settings, profiles: Profiles, options: SubmitOptions, found: Remembered | None) -> Chosen:
+    # Most submits name no budget and no deadline, and begin sooner without this.
+    from stager.service.budgets import chosen
+
+    return chosen(workflow, settings, profiles, options, found)
 
 
 def as_asked(workflow: Workflow, options: SubmitOptions) -> Workflow:
@@ -162,7 +181,8 @@ def require_spill_reached(workflow: Workflow, plan: Plan, settings: Settings) ->
 
 def plan_as_asked(workflow: Workflow, settings: Settings, profiles: Profiles, options: SubmitOptions) -> Plan:
     policy = policy_of(options.no_direct, copies_of(settings, options.copies))
-    return plan_of(workflow, settings, profiles, options.spill, ignore_profiles=options.ignore_profiles, policy=policy)
+    ignored = options.ignore_profiles
+    return plan_of(workflow, settings, profiles, options.spill, ignore_profiles=ignored, policy=policy, nodes=options.nodes)
 
 
 def reader_options(found: WorkflowFormat, output_origin: str | None, here: Path, given: Mapping[str, Node]) -> dict[str, Any]:
@@ -248,6 +268,7 @@ def plan_of(
     ignore_profiles: bool = False,
     policy: Policy | None = None,
     topology: Topology | None = None,
+    nodes: int | None = None,
 ) -> Plan:
     require_spill(workflow, spill)
     limits = limits_of(settings)
@@ -255,7 +276,7 @@ def plan_of(
     if settings.hosts_of or (settings.pool and has_stores(with_joined(settings))):
         # Hosts that share no files with their nodes work on copies.
         policy = replace(policy or Policy(), direct_access=False)
-    plan = best_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles, with_range=True)
+    plan = best_plan(workflow, topology, profiles, policy, limits, spill, ignore_profiles, with_range=True, nodes=nodes)
     return plan if policy is None or policy.copies == plan.copies else replace(plan, copies=policy.copies)
 
 

@@ -17,15 +17,17 @@ from stager.adapters.run_records import RunRecord, RunRecords
 from stager.model.errors import InvalidInput, Refused
 from stager.model.places import overlaps
 from stager.model.tenants import Tenant
-from stager.model.units import format_size
+from stager.model.units import format_money, format_size, parse_money
 from stager.model.workflow import CycleFound, Workflow, final_places, graph_of
 from stager.planning.plan import Plan, ReusedJob
 from stager.ports import Put
 from stager.runtime.credentials import CredentialBook
 from stager.scheduler import events as ev
 from stager.scheduler.amendment import changes_of, conflicts_of, with_known_shells
+from stager.scheduler.budget import BUDGET_CODE
 from stager.scheduler.commands import Command, RunOutcome
-from stager.scheduler.state import RunEntry
+from stager.scheduler.spending import owed_money, spent_money
+from stager.scheduler.state import RunEntry, State
 from stager.scheduler.states import RunState
 from stager.service.known_runs import KnownRuns
 from stager.service.placing import placed_here
@@ -120,6 +122,7 @@ class RunService:
                 tenant=sender.tenant,
                 priority=request.priority,
                 reused=request.reused,
+                budget=request.budget,
                 passed=self._passed(workflow, request.credentials),
             ),
             on_durable,
@@ -221,7 +224,8 @@ class RunService:
         if entry.state in (RunState.STOPPING, RunState.CANCELLING):
             text = f"run {run} is {entry.state.value}; resume it when that has ended (stager wait {run})"
             raise Refused(text, code="run_ending", subject=run)
-        mended = self._mended(entry, request)
+        amount = amount_to_go_on(self.runs.state, entry, request.budget)
+        mended = replace(self._mended(entry, request), budget=amount)
         self._check_destinations(mended.workflow or entry.workflow, run, self.tenants.get(run, ""))
         if entry.state is RunState.FINISHED:
             self._check_quotas(self.tenants.get(run, ""), mended.plan or entry.plan)
@@ -261,6 +265,34 @@ class RunService:
             raise Refused(f"run {run} has ended already: it is {ended_as}", code="run_over", subject=run)
         who = {} if event is ev.RunCancelled else {"by": by}
         self.put(event(at=0.0, cause="client", run=run, **who), on_durable)
+
+
+def amount_to_go_on(state: State, run: RunEntry, text: str) -> float | None:
+    """What it may cost in all; None: what it might before. Raises InvalidInput for what is no amount, Refused for too little."""
+    budget, spent = run.budget, run.spent
+    if budget is None or spent is None or budget.amount is None:
+        if text:
+            told = f"run {run.id} was submitted without a budget, so nobody knows what its nodes cost"
+            raise InvalidInput(f"{told}; leave --budget out", code="no_budget", subject=run.id)
+        return None
+    least = spent_money(run, state.now) + (owed_money(state, run, state.now) if run.state is not RunState.FINISHED else 0.0)
+    if not text and spent.paused is None:
+        return None
+    need = f"{format_money(least)} {budget.currency} are spent" + (" or set aside" if run.state is not RunState.FINISHED else "")
+    if not text:
+        told = f"run {run.id} was paused before its budget of {format_money(budget.amount)} {budget.currency} was used up, and {need}"
+        raise Refused(f"{told}; go on with: stager resume {run.id} --budget AMOUNT", code=BUDGET_CODE, subject=run.id)
+    try:
+        amount, currency = parse_money(text)
+    except ValueError as problem:
+        raise InvalidInput(f"the budget {problem}", code="bad_budget", subject="budget") from None
+    if currency != budget.currency:
+        told = f"the budget is in {currency}, and run {run.id} was submitted with one in {budget.currency}"
+        raise InvalidInput(f"{told}; write it in {budget.currency}", code="other_currency", subject="budget")
+    if amount <= least:
+        told = f"a budget of {format_money(amount)} {currency} is for all of run {run.id}, and {need}"
+        raise Refused(f"{told}; name more", code=BUDGET_CODE, subject=run.id)
+    return amount
 
 
 def check_whole(workflow: Workflow, plan: Plan) -> None:

@@ -29,8 +29,10 @@ KEEP_RESULTS_BYTES, KEEP_RESULTS_S = 20_000_000_000, 14 * 86_400.0
 # Of the files beside a workflow that a submit brings along.
 DIRECTORY_BYTES_MAX = 256 * 2**20
 CONFIG_KEYS = frozenset(
-    "state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool gone_after reuse notify"
-    " keep_results keep_results_for".split()
+    """
+    state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool gone_after reuse notify keep_results
+    keep_results_for prices topology
+    """.split()
 )
 
 
@@ -61,6 +63,7 @@ class Settings:
     `gone_after_s`: nodes and hosts that are silent for so long are given up; None: by a person's word alone. `reuse` False: a submit that
     does not say runs all jobs. `keep_results_bytes`: of each node, how much of what jobs made stays there for later runs, for
     `keep_results_s`; 0: nothing. `notify_file` None: notify.toml of the state directory.
+    `prices_file`: of budgets; None: the table of this version. `topology_file`: what the nodes here are, for money; None: nobody said.
     """
 
     state_dir: Path
@@ -87,6 +90,8 @@ class Settings:
     keep_results_bytes: int = KEEP_RESULTS_BYTES
     keep_results_s: float = KEEP_RESULTS_S
     notify_file: Path | None = None
+    prices_file: Path | None = None
+    topology_file: Path | None = None
 
     def scheduler_arguments(self) -> list[str]:
         """For `python -m stager.service --state-dir D ...`: what was decided here holds there."""
@@ -221,8 +226,7 @@ def read_settings(
         capacity_bytes = default_capacity(place)
     elif capacity_bytes == 0:
         raise InvalidInput("a capacity of 0 leaves the I/O node no room; write a size, as in '20 GB'", subject="capacity")
-    if memory_bytes is None:
-        memory_bytes = size("memory", env.get("STAGER_MEMORY") or config.get("memory"))
+    memory_bytes = memory_bytes if memory_bytes is not None else size("memory", env.get("STAGER_MEMORY") or config.get("memory"))
     if idle_exit_s is None:
         idle_exit_s = duration("idle_exit", env.get("STAGER_IDLE_EXIT") or config.get("idle_exit"))
     idle_exit_s = IDLE_EXIT_S if idle_exit_s is None else idle_exit_s
@@ -230,8 +234,7 @@ def read_settings(
         scrub_bytes_per_s = size("scrub_rate", env.get("STAGER_SCRUB_RATE") or config.get("scrub_rate"))
     if scrub_every_s is None:
         scrub_every_s = duration("scrub_every", env.get("STAGER_SCRUB_EVERY") or config.get("scrub_every"))
-    if gone_after_s is None:
-        gone_after_s = gone_after(env.get("STAGER_GONE_AFTER") or config.get("gone_after"))
+    gone_after_s = gone_after_s if gone_after_s is not None else gone_after(env.get("STAGER_GONE_AFTER") or config.get("gone_after"))
     if keep_failed_bytes is None:
         keep_failed_bytes = size("keep_failed", env.get("STAGER_KEEP_FAILED") or config.get("keep_failed"))
     return Settings(
@@ -249,7 +252,9 @@ def read_settings(
         nodes=nodes_of(nodes, env, config),
         copies=number("copies", env.get("STAGER_COPIES") or config.get("copies")) or 1,
         gone_after_s=gone_after_s,
-        notify_file=path_of(env.get("STAGER_NOTIFY") or config.get("notify"), env),
+        notify_file=file_of("notify", env, config),
+        prices_file=file_of("prices", env, config),
+        topology_file=file_of("topology", env, config),
         pool=pool_of(str(pool or env.get("STAGER_POOL") or config.get("pool") or "")),
         **results_settings(env, config),
     )
@@ -365,6 +370,10 @@ def read_config(env: Mapping[str, str]) -> Mapping[str, Any]:
     if unknown:
         raise InvalidInput(f"{path}: unknown key {unknown[0]!r}; there are {', '.join(sorted(CONFIG_KEYS))}", subject=unknown[0])
     return config
+
+
+def file_of(name: str, env: Mapping[str, str], config: Mapping[str, Any]) -> Path | None:
+    return path_of(env.get(f"STAGER_{name.upper()}") or config.get(name), env)
 
 
 def path_of(text: Any, env: Mapping[str, str]) -> Path | None:

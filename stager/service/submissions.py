@@ -22,9 +22,10 @@ from stager import rest, wire
 from stager.adapters.origin_access import IonodeOriginAccess
 from stager.model.errors import Denied, InvalidInput, StagerError
 from stager.model.prices import prices_for
+from stager.model.profile import Profiles
 from stager.model.workflow import Workflow, values_of
 from stager.planning.make_plan import check_capacity
-from stager.planning.plan import ReusedJob
+from stager.planning.plan import Plan, ReusedJob
 from stager.planning.plan_json import to_json
 from stager.readers.lines import WorkflowInvalid
 from stager.readers.native_beside import Beside
@@ -40,6 +41,7 @@ from stager.service.prepare import (
     Ready,
     SubmitOptions,
     as_asked,
+    chosen_within,
     cluster_here,
     found_before,
     plan_with,
@@ -59,6 +61,7 @@ from stager.service.state_dir import StateDir
 from stager.service.tenancy import Tenancy
 
 if TYPE_CHECKING:
+    from stager.service.budgets import Within
     from stager.service.reusing import Remembered
 
 PLACE = "upload-"
@@ -125,13 +128,13 @@ class Submissions(Rights):
     def plan(self, body: bytes, tenant: str) -> bytes:
         """A `rest.Planned` as JSON."""
         upload = understood(body, rest.WorkflowText)
-        asked = chosen(upload.options)
+        asked = chosen(upload.options, self.settings)
         with self.read(upload, tenant) as read:
             workflow, settings = as_asked(read.workflow, asked), self.settings_for(tenant)
             answers = at_destinations(workflow, read.access) if not workflow.engine else {}
             # The values of variables come with a submit only.
             with closing_results(found_before(workflow, settings, asked, answers, tenant, {})) as found:
-                plan = plan_with(workflow, settings, load_profiles(self.settings), asked, found)
+                plan, lines = planned_as(workflow, settings, load_profiles(self.settings), asked, found)
             fault = None
             try:
                 check_capacity(plan)
@@ -139,7 +142,7 @@ class Submissions(Rights):
                     require_free(workflow, read.access, self.records, tenant, answers)
             except StagerError as problem:
                 fault = wire.ErrorBody.of(problem.fault())
-        return planned(to_json(plan), workflow, fault, told_of(workflow, Ready(plan, found), asked))
+        return planned(to_json(plan), workflow, fault, told_of(workflow, Ready(plan, found), asked), lines)
 
     def estimate(self, body: bytes, tenant: str) -> dict[str, Any]:
         asked = understood(body, rest.EstimateQuestion)
@@ -163,7 +166,7 @@ class Submissions(Rights):
             require_runnable(read.format, "this")
             require_native(read.workflow)
             check_env(read.workflow, sent.env)
-            asked = chosen(sent.options)
+            asked = chosen(sent.options, self.settings)
             workflow = as_asked(read.workflow, asked)
             ready = ready_to_run(workflow, self.settings_for(tenant), read.access, asked, tenant, sent.env)
             with closing_results(ready.found):
@@ -171,7 +174,8 @@ class Submissions(Rights):
             if ready.found is not None:
                 ready.found.bring_finals()
             credentials = self.credentials(workflow, tenant, sent.env)
-        return wire.SubmitRequest(workflow, ready.plan, credentials, priority=sent.options.priority, reused=reused, told=tuple(told))
+        budget, priority = ready.within.budget if ready.within is not None else None, sent.options.priority
+        return wire.SubmitRequest(workflow, ready.plan, credentials, priority=priority, reused=reused, told=tuple(told), budget=budget)
 
     def engine_submission(self, body: bytes, tenant: str) -> wire.SubmitRequest:
         """As `submission`. No program of the tenant's runs here, and what finds no room is one call, not the run."""
@@ -183,7 +187,7 @@ class Submissions(Rights):
             if sent.options.rerun or sent.options.until or sent.options.begin:
                 text = f"{read.workflow.engine} chooses which jobs run: leave out rerun, until and begin"
                 raise InvalidInput(text, code="bad_parameter", subject="options")
-            plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options), tenant).plan
+            plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options, self.settings), tenant).plan
             credentials = self.credentials(read.workflow, tenant, {})
         return wire.SubmitRequest(read.workflow, plan, credentials, part_of=sent.part_of, priority=sent.options.priority)
 
@@ -237,7 +241,17 @@ class Submissions(Rights):
             yield Read(replace(allowed, source_path="", notes=notes), found, access)
 
 
-def chosen(options: rest.Options) -> SubmitOptions:
+def planned_as(
+    workflow: Workflow, settings: Settings, profiles: Profiles, options: SubmitOptions, found: Remembered | None
+) -> tuple[Plan, tuple[str, ...]]:
+    """(the plan, which way was chosen and why, where somebody said what it may cost or when it is to end)"""
+    if options.within is None:
+        return plan_with(workflow, settings, profiles, options, found), ()
+    way = chosen_within(workflow, settings, profiles, options, found)
+    return way.plan, way.lines
+
+
+def chosen(options: rest.Options, settings: Settings) -> SubmitOptions:
     """Raises InvalidInput."""
     if options.reuse is False and (options.rerun or options.begin):
         text = "rerun and begin say what is not to be reused of what else is: leave out reuse, or make it true"
@@ -252,7 +266,22 @@ def chosen(options: rest.Options) -> SubmitOptions:
         tuple(options.until),
         tuple(options.begin),
         options.verify_inputs,
+        within=bounds_of(options, settings),
     )
+
+
+def bounds_of(options: rest.Options, settings: Settings) -> Within | None:
+    """What it may cost, and when it is to have ended."""
+    if not (options.budget or options.finish_by or options.objective or options.budget_anyway):
+        return None
+    if options.finish_by is not None and len(options.finish_by) <= len("18:00:00") and not options.finish_by.startswith("+"):
+        text = f"{options.finish_by!r} is a time of a day, and the service may be in another time zone"
+        raise InvalidInput(f"{text}; write as in 2026-11-27T18:00:00+01:00, or +3h", code="bad_time", subject="options.finish_by")
+    # Few are limited.
+    from stager.service.budgets import now, within_of
+
+    limits = (options.budget, options.finish_by, options.objective)
+    return within_of(*limits, settings, now(), anyway=options.budget_anyway)
 
 
 @contextmanager
@@ -274,10 +303,13 @@ def told_of(workflow: Workflow, ready: Ready, asked: SubmitOptions) -> tuple[tup
     return reused_jobs(workflow, ready.found.reuse), reuse_lines(workflow, ready.found, ready.plan, by_name=asked.reuse_by_name)
 
 
-def planned(plan: str, workflow: Workflow, fault: wire.ErrorBody | None, reuse: tuple[Sequence[ReusedJob], list[str]]) -> bytes:
+def planned(
+    plan: str, workflow: Workflow, fault: wire.ErrorBody | None, reuse: tuple[Sequence[ReusedJob], list[str]], lines: tuple[str, ...] = ()
+) -> bytes:
     """A `Planned` whose plan is JSON already: of 100,000 jobs it is large, and to read it only to write it takes long."""
     reused, said = reuse
-    told = rest.Planned(plan={}, params=values_of(workflow), notes=list(workflow.notes), fault=fault, jobs_reused=len(reused), reuse=said)
+    notes = [*workflow.notes, *lines]
+    told = rest.Planned(plan={}, params=values_of(workflow), notes=notes, fault=fault, jobs_reused=len(reused), reuse=said)
     more = told.model_dump_json(by_alias=True, exclude={"plan"})
     return f'{{"plan":{plan},{more[1:]}'.encode()
 

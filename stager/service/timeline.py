@@ -132,6 +132,8 @@ TELL: dict[type, Callable[[Any], str]] = {
     cmd.RemakeFile: lambda c: f"its only copy is gone: job {c.job} runs again",
     cmd.FallBackToFetch: lambda c: f"{c.lfn} is fetched after all, and not read directly: {c.why}",
     cmd.PauseOrigin: lambda c: f"origin {c.origin} is left alone until the run is resumed: {c.fault.message}",
+    cmd.PauseRun: lambda c: c.fault.message,
+    cmd.TellForecast: lambda c: c.text,
     cmd.FinishRun: lambda c: f"the run is {c.outcome.value}" + (f": {c.fault.message}" if c.fault is not None else ""),
 }
 

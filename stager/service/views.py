@@ -16,6 +16,7 @@ from stager.model.errors import Fault
 from stager.model.workflow import Workflow, values_of
 from stager.planning.plan import Basis
 from stager.scheduler.ledger import LedgerRow, Standing, ledger_of
+from stager.scheduler.spending import forecast_money, owed_money, rest_s, spent_money
 from stager.scheduler.state import FileEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState, RunState
 from stager.service.counters import Counters
@@ -182,6 +183,7 @@ def run_status(
         hit_rate=hit_rate_of(run),
         upload_bytes_guessed=sums.guessed_bytes,
         params=values_of(run.workflow),
+        budget=budget_view(state, run),
     )
 
 
@@ -207,6 +209,23 @@ def eta_s(run: RunEntry, now: float, moved: Moved, sums: RunSums, bytes_total: i
     spent = max(0.0, now - run.submitted_at - run.interrupted_s)
     done_share = 1 - left / total if total > 0 else 0.0
     return spent * (1 - done_share) / done_share if done_share > 0.01 and spent > 0.5 else None
+
+
+def budget_view(state: State, run: RunEntry) -> wire.BudgetView | None:
+    budget, spent, now = run.budget, run.spent, state.now
+    if budget is None or spent is None:
+        return None
+    goes_on = run.state is not RunState.FINISHED
+    return wire.BudgetView(
+        currency=budget.currency,
+        amount=budget.amount,
+        spent=spent_money(run, now),
+        set_aside=owed_money(state, run, now) if goes_on else 0.0,
+        forecast=forecast_money(run, now),
+        finish_by=budget.finish_by,
+        ends_at=now + rest_s(run, now) if goes_on else run.finished_at,
+        paused=spent.paused.message if spent.paused is not None else "",
+    )
 
 
 def transfers_of(state: State, run: RunEntry, telemetry: Mapping[str, NodeTransfer]) -> list[wire.TransferView]:
@@ -245,6 +264,7 @@ def problems_of(state: State, run: RunEntry, others: list[Fault]) -> list[wire.E
     jobs = {job.id: job.fault for job in run.jobs.values() if job.fault is not None and job.fault not in faults}
     faults += [naming(job_id, fault) for job_id, fault in jobs.items()]
     of_run = [run.fault] if run.fault is not None and run.fault not in jobs.values() else []
+    of_run += [run.spent.paused] if run.spent is not None and run.spent.paused is not None and run.outcome is None else []
     unique = dict.fromkeys([*others, *of_run, *faults])
     return [wire.ErrorBody.of(fault) for fault in unique]
 
@@ -339,6 +359,7 @@ def run_summary(state: State, run: RunEntry, counters: Counters) -> wire.RunSumm
         direct_read_bytes=run.direct_bytes,
         adopted_bytes=run.adopted_bytes,
         params=values_of(run.workflow),
+        budget=budget_view(state, run),
     )
 
 

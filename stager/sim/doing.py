@@ -129,6 +129,8 @@ DOERS: dict[type, Callable[[SimWorld, Any], None]] = {
     cmd.RemakeFile: record_only,
     cmd.FallBackToFetch: record_only,
     cmd.PauseOrigin: record_only,
+    cmd.PauseRun: record_only,
+    cmd.TellForecast: record_only,
     cmd.FinishRun: finish_run,
     cmd.WakeAt: wake_at,
 }

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from stager.model.ids import produced_file_id
 from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, Node, Topology
 from stager.model.workflow import Graph, Workflow, graph_of
+from stager.planning.budget import Budget
 from stager.planning.links import is_read_back
 from stager.planning.plan import Plan, ReusedJob
 from stager.planning.policy import Limits, Policy, TenantShare
@@ -182,6 +183,7 @@ class SimWorld:
         tenant: str = "",
         priority: int = 0,
         reused: Sequence[ReusedJob] = (),
+        budget: Budget | None = None,
     ) -> None:
         """Puts the workflow's inputs where it says they are and asks for the run at this time. Jobs take as long and make as much as
         `truth` expects of them, of which the Machine hears only as it happens; None: as the plan does. `habits`: of the engine that runs
@@ -195,6 +197,7 @@ class SimWorld:
             self.engines[run] = SimEngine(self, run, self.runs[run].graph, habits or Habits(slots=slots))
         facts = partial(ev.RunSubmitted, run=run, workflow=workflow, plan=plan, ids=ev.IDS, tenant=tenant, priority=priority)
         facts = partial(facts, reused=tuple(reused)) if reused else facts
+        facts = partial(facts, budget=budget) if budget is not None else facts
         self.tell_at(at, lambda now: facts(at=now))
 
     def tell_at(self, time: float, make: Callable[[float], Any]) -> None:

@@ -33,6 +33,7 @@ from stager.wire.codec import (
 )
 from stager.wire.engines import CalledFile, CallRequest, CallState, CallView, EndRequest, FileWhere, OpenCall, Place
 from stager.wire.hosts import HostForget, HostList, HostView
+from stager.wire.money import BudgetView
 from stager.wire.past import AttemptSpan, Explanation, HostOfRun, MoveSpan, PathSpan, ProgressEvent, ProgressPage, RunHistory, RunSummary
 from stager.wire.runs import (
     AttemptLog,
@@ -64,6 +65,7 @@ __all__ = [
     "AttemptLog",
     "AttemptSpan",
     "Body",
+    "BudgetView",
     "CallRequest",
     "CallState",
     "CallView",

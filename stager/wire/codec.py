@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from stager.model.workflow import Workflow
+from stager.planning.budget import Budget
 from stager.planning.plan import Plan, ReusedJob
 
 
@@ -26,7 +27,8 @@ class Credentials(msgspec.Struct, frozen=True):
 
 class SubmitRequest(msgspec.Struct, frozen=True):
     """`submit_id` makes a repeated submit answer with the run it made before. `part_of`: see RunInfo. `priority`: among the
-    runs of the same sender, higher first. `reused`: jobs that need not run; `told`: what there is to say of them, for the sender.
+    runs of the same sender, higher first. `reused`: jobs that need not run; `told`: what there is to say of them, for the sender. `budget`:
+    what the run may cost, and by when it is to end.
     """
 
     workflow: Workflow
@@ -37,14 +39,18 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     priority: int = 0
     reused: tuple[ReusedJob, ...] = ()
     told: tuple[str, ...] = ()
+    budget: Budget | None = None
 
 
 class ResumeRequest(msgspec.Struct, frozen=True):
-    """`workflow` and `plan`: as they are now, if they were read again; None: the run goes on with what it has."""
+    """`workflow` and `plan`: as they are now, if they were read again; None: the run goes on with what it has. `budget`: what it may
+    cost in all, as in `30 USD`; empty: what it might before.
+    """
 
     credentials: Credentials = Credentials()
     workflow: Workflow | None = None
     plan: Plan | None = None
+    budget: str = ""
 
 
 def encode(value: object) -> bytes:

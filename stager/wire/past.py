@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stager.wire.body import Body, ErrorBody
+from stager.wire.money import BudgetView
 
 
 class RunSummary(Body):
@@ -12,7 +13,7 @@ class RunSummary(Body):
     `hit_rate` (in `RunStatus`: so far): share of the bytes handed to jobs that were not fetched for this run or read directly.
     `direct_read_bytes`: as the plan predicted it of the jobs that are done; what passes a mount nobody counts. `finals`: how many, by how
     they were verified.
-    `adopted_bytes`: of finals that were at their destination already, which nobody uploaded. `params`: as in `RunStatus`.
+    `adopted_bytes`: of finals that were at their destination already, which nobody uploaded. `params` and `budget`: as in `RunStatus`.
     """
 
     run: str
@@ -42,6 +43,7 @@ class RunSummary(Body):
     adopted_bytes: int = 0
     finals_superseded: list[str] = []
     params: dict[str, str] = {}
+    budget: BudgetView | None = None
 
 
 class ProgressEvent(Body):

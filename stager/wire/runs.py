@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stager.wire.admin import NodeView
 from stager.wire.body import Body, ErrorBody
+from stager.wire.money import BudgetView
 
 
 class RunInfo(Body):
@@ -101,7 +102,7 @@ class WaitingView(Body):
 
 class RunStatus(Body):
     """`upload_bytes_guessed`: of those planned, what nobody declared, measured or made yet. `params`: the values of the parameters that
-    its workflow file was read with.
+    its workflow file was read with. `budget`: of one that was submitted with a budget or a time to finish by.
     """
 
     info: RunInfo
@@ -124,6 +125,7 @@ class RunStatus(Body):
     hit_rate: float | None = None
     upload_bytes_guessed: int = 0
     params: dict[str, str] = {}
+    budget: BudgetView | None = None
 
 
 class LedgerEntry(Body):

@@ -1,12 +1,14 @@
-"""Quotas of a tenant at a real `stager serve`, changed while a run is under way."""
+"""Quotas and budgets of a tenant at a real `stager serve`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
-from tests.e2e.serve_rig import Service, call, problem
+from tests.e2e.serve_rig import Service, call, problem, small
 from tests.testbed.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -33,3 +35,38 @@ def test_a_tenant_waits_within_its_quotas_and_is_told_which_and_a_submit_over_th
     finally:
         gate.touch()
         service.end()
+
+
+def test_a_run_is_held_to_its_budget_and_goes_on_with_a_larger_one(short_dir: Path) -> None:
+    """A minute of a node is the least that is billed, and costs more than the first budget."""
+    data = short_dir / "data"
+    service = Service(short_dir, f"{TENANTS}file_roots = ['{data}']\n").start()
+    try:
+        hold_to_budget(service.client(service.token("alice", "submit")), small(data, "dear"))
+    finally:
+        service.end()
+
+
+def hold_to_budget(client: httpx.Client, workflow: str) -> None:
+    body: dict[str, Any] = {"workflow": workflow}
+
+    def asked(**options: Any) -> httpx.Response:
+        return client.post("/runs", json={**body, "options": options})
+
+    assert "--budget-anyway" in problem(asked(budget="0.001 USD"), 409, "over_budget")["detail"]
+    problem(asked(budget="1 EUR"), 422, "other_currency")
+    problem(asked(finish_by="18:00"), 422, "bad_time")
+    problem(asked(finish_by="2026-11-20T18:00:00Z"), 422, "time_over")
+    planned = client.post("/plan", json={**body, "options": {"budget": "1 USD", "finish_by": "+3h"}}).raise_for_status().json()
+    assert any(note.startswith("chosen by cost of 1: on the node here") for note in planned["notes"])
+
+    run = asked(budget="0.001 USD", budget_anyway=True).raise_for_status().json()["run"]
+    assert client.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["interrupted_by"] == "budget"
+    status = client.get(f"/runs/{run}").json()
+    assert status["info"]["state"] == "interrupted" and "is paused before its budget of 0.001 USD" in status["budget"]["paused"]
+    problem(client.post(f"/runs/{run}/resume"), 409, "budget_used_up")
+    problem(client.post(f"/runs/{run}/resume", json={"budget": "1 EUR"}), 422, "other_currency")
+    client.post(f"/runs/{run}/resume", json={"budget": "1 USD"}).raise_for_status()
+    assert client.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["state"] == "succeeded"
+    told = client.get(f"/runs/{run}/summary").json()["budget"]
+    assert (told["amount"], told["currency"], told["paused"]) == (1.0, "USD", "") and 0 < told["spent"] < 0.1

@@ -29,6 +29,7 @@ DATES = {
     f"{AIRFLOW}/loose.py": "what a DagRun left goes on a date",
     "stager/adapters/cluster_tls.py": "a certificate ends on a date",
     "stager/adapters/host_join.py": "a certificate ends on a date, and is renewed before it",
+    "stager/service/budgets.py": "a run is to end by a date",
     "stager/cli/cluster.py": "an invite ends on a date",
     "stager/service/joining.py": "an invite ends on a date",
     "stager/service/up_by_ssh.py": "an invite ends on a date",

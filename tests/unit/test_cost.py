@@ -19,7 +19,7 @@ from stager.model.prices import (
     Tier,
     prices_for,
 )
-from stager.planning import cost, iomodel
+from stager.planning import cost, iomodel, requests
 
 PLACE = {"provider": "paper", "region": "tokyo", "date": "2014", "source": "the paper"}
 M3 = InstancePrice(**PLACE, name="m3.xlarge", per_hour=0.405, billed_every_s=0.0, billed_at_least_s=0.0)
@@ -60,9 +60,9 @@ def test_time_is_billed_in_steps(wall_s: float, every_s: float, least_s: float, 
 
 def test_requests_of_a_size() -> None:
     mib = 1 << 20
-    assert [cost.reads_of(size) for size in (0, 1, 8 * mib, 8 * mib + 1, 100 * mib)] == [1, 1, 1, 2, 13]
-    assert [cost.writes_of(size) for size in (0, 16 * mib - 1, 16 * mib, 8000 * mib, 9000 * mib)] == [1, 1, 4, 1002, 1002]
-    assert cost.writes_of(128_000 * mib) == 2 + 2000
+    assert [requests.reads_of(size) for size in (0, 1, 8 * mib, 8 * mib + 1, 100 * mib)] == [1, 1, 1, 2, 13]
+    assert [requests.writes_of(size) for size in (0, 16 * mib - 1, 16 * mib, 8000 * mib, 9000 * mib)] == [1, 1, 4, 1002, 1002]
+    assert requests.writes_of(128_000 * mib) == 2 + 2000
     assert cost.request_money(2000, 1000, 0.4, 5.0) == pytest.approx(5.8)
 
 

@@ -199,7 +199,10 @@ class RunPage {
     const found = await this.kept("/cost");
     if (found === null) return this.facts.set("cost", "—", "no longer kept");
     this.bill.set(found);
-    return this.facts.set("cost", money(found.total, found.currency), `${count(found.nodes, "node")} as ${found.instance}`);
+    const limit = this.status.budget;
+    if (limit === null) return this.facts.set("cost", money(found.total, found.currency), `${count(found.nodes, "node")} as ${found.instance}`);
+    const most = limit.amount === null ? "" : `of ${money(limit.amount, limit.currency)}; `;
+    return this.facts.set("cost", money(limit.spent, limit.currency), `${most}${money(limit.forecast, limit.currency)} expected in all`);
   }
 
   async loadHistory() {

@@ -27,6 +27,7 @@ from stager.service.run_service import Sender
 from stager.service.sent_contents import SentStores
 from stager.service.sent_directories import SentDirectories
 from stager.service.status import StatusQueries
+from stager.service.submissions import understood
 
 READY_S = 60.0
 Read = Callable[[bytes, str], wire.SubmitRequest]
@@ -163,7 +164,7 @@ class Resumption:
         workflow = (await self.queries.definition(run)).workflow
         credentials = await self.limiter.run(caller.tenant, self.reading.resumption, body, workflow, tenant)
         await ready(self.lifetime)
-        await self.commands.resume(run, wire.ResumeRequest(credentials))
+        await self.commands.resume(run, wire.ResumeRequest(credentials, budget=understood(body or b"{}", rest.Resumption).budget))
 
 
 def controls_router(own: Own, commands: RunCommands, following: Following, resumption: Resumption) -> APIRouter:
