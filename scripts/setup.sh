@@ -348,7 +348,7 @@ bring_test_tools() {
     # A module of the system's own Python, so no program tells whether it is there.
     /usr/bin/python3 -c 'import simgrid' 2>/dev/null || simgrid=(simgrid:python3-simgrid)
     timed 'packages of the system' need_to_test strace:strace sshd:openssh-server ssh-keygen:openssh-client sshfs:sshfs fusermount3:fuse3 ps:procps ip:iproute2 faketime:faketime iperf3:iperf3 g++:g++ \
-        nginx:nginx-light openssl:openssl rclone:rclone curl:curl mksquashfs:squashfs-tools skopeo:skopeo docker-registry:docker-registry chromium:chromium chromedriver:chromium-driver "${simgrid[@]}"
+        nginx:nginx-light openssl:openssl rclone:rclone curl:curl msmtp:msmtp mksquashfs:squashfs-tools skopeo:skopeo docker-registry:docker-registry chromium:chromium chromedriver:chromium-driver "${simgrid[@]}"
     timed 'POV-Ray' want_povray
     timed 'the S3 server' need_s3_server
     timed 'the S3 clients' need_s3_clients

@@ -91,13 +91,14 @@ class NoticeBox:
             if self.db is not None:
                 self.db.execute("DELETE FROM meta WHERE key IN ('cursor', 'kept')")
 
-    def keep_only(self, targets: Sequence[str]) -> int:
-        """Takes out what is owed to others, who are told of nothing any more. How many."""
+    def keep_only(self, targets: Sequence[str], mark: str = "") -> int:
+        """Takes out what is owed to others, who are told of nothing any more; those whose names begin with `mark` stay. How many."""
         with self.lock:
             if self.db is None:
                 return 0
             marks = ", ".join("?" * len(targets))
-            return self.db.execute(f"DELETE FROM owed WHERE target NOT IN ({marks})", tuple(targets)).rowcount
+            query = f"DELETE FROM owed WHERE target NOT IN ({marks}) AND NOT (? AND substr(target, 1, 1) = ?)"
+            return self.db.execute(query, (*targets, mark != "", mark)).rowcount
 
     def forget_given_up(self, before: float) -> None:
         """Those that were made before that time."""
@@ -111,6 +112,14 @@ class NoticeBox:
                 return None
             query = f"SELECT {COLUMNS} FROM owed WHERE target = ? AND NOT given_up ORDER BY number LIMIT 1"
             return owed_of(self.db.execute(query, (target,)).fetchone())
+
+    def owed_to(self, mark: str) -> list[str]:
+        """The targets whose names begin with it, to whom something is owed, the oldest first."""
+        with self.lock:
+            if self.db is None:
+                return []
+            query = "SELECT target FROM owed WHERE substr(target, 1, 1) = ? AND NOT given_up GROUP BY target ORDER BY min(number)"
+            return [row[0] for row in self.db.execute(query, (mark,))]
 
     def delivered(self, owed: Owed) -> None:
         with self.lock:

@@ -23,6 +23,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from stager import __version__
+from stager.adapters.public_hosts import check_public, look_up
+from stager.model.errors import Denied, Transient
 from stager.model.notices import Target
 
 HTTP_S, COMMAND_S = 10.0, 60.0
@@ -47,10 +49,11 @@ class Ways:
     environ: Mapping[str, str]
     sendmail: str
 
-    def deliver(self, target: Target, notice_id: str, body: bytes) -> None:
-        """Raises Undelivered."""
+    def deliver(self, target: Target, notice_id: str, body: bytes, *, public_only: bool = False) -> None:
+        """Raises Undelivered. `public_only`: no webhook that is not of the public internet."""
         if target.webhook:
-            post(target.webhook, notice_id, body, secret_of(target.secret, self.environ))
+            address = public_address(target.webhook) if public_only else ""
+            post(target.webhook, notice_id, body, secret_of(target.secret, self.environ), address)
         elif target.command:
             run(target.command, body, self._environment(body))
         else:
@@ -89,8 +92,33 @@ def signature(secret: bytes, timestamp: str, body: bytes) -> str:
     return "v1=" + hmac.new(secret, timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
-def post(webhook: str, notice_id: str, body: bytes, secret: bytes) -> None:
-    """Follows no redirection and uses no proxy: the signed words are for whom the file names."""
+def public_address(webhook: str) -> str:
+    """The address to call it at: asked for once, and called by, so that its name cannot mean something else meanwhile."""
+    host = urlsplit(webhook).hostname or ""
+    try:
+        found = look_up(host)
+        check_public(host, lambda _: found)
+    except Transient:
+        raise Undelivered(f"{host} is not known here") from None
+    except Denied:
+        raise Undelivered(f"{host} is not of the public internet", refused=True) from None
+    return found[0]
+
+
+class AtAddress(http.client.HTTPSConnection):
+    """To a host at this very address."""
+
+    def __init__(self, host: str, port: int | None, address: str, context: ssl.SSLContext) -> None:
+        super().__init__(host, port, timeout=HTTP_S, context=context)
+        self.address, self.of_host = address, context
+
+    def connect(self) -> None:
+        plain = socket.create_connection((self.address, self.port), self.timeout)
+        self.sock = self.of_host.wrap_socket(plain, server_hostname=self.host)
+
+
+def post(webhook: str, notice_id: str, body: bytes, secret: bytes, address: str = "") -> None:
+    """Follows no redirection and uses no proxy: the signed words are for whom the file names. `address`: where its host is."""
     url = urlsplit(webhook)
     timestamp = str(int(time.time()))
     headers = {
@@ -104,7 +132,9 @@ def post(webhook: str, notice_id: str, body: bytes, secret: bytes) -> None:
     host = url.hostname or ""
     connection: http.client.HTTPConnection
     try:
-        if url.scheme == "https":
+        if address:
+            connection = AtAddress(host, url.port, address, ssl.create_default_context())
+        elif url.scheme == "https":
             connection = http.client.HTTPSConnection(host, url.port, timeout=HTTP_S, context=ssl.create_default_context())
         else:
             connection = http.client.HTTPConnection(host, url.port, timeout=HTTP_S)

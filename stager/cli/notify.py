@@ -17,6 +17,7 @@ from stager.model.units import format_duration
 from stager.readers.lines import nearest
 from stager.readers.notify import read_notify
 from stager.service.notices import body_of
+from stager.service.run_targets import MARK, shown
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir, notices_of, notify_file_of
 
@@ -49,6 +50,12 @@ def list_command(state_dir: Path | None, as_json: bool) -> None:
         mine = [each for each in owed if each.target == target.name and not each.given_up]
         given_up = sum(each.target == target.name and each.given_up for each in owed)
         told = {"target": target.name, "way": target.way, "on": sorted(target.kinds), "owed": len(mine), "given_up": given_up}
+        oldest_s = time.time() - mine[0].made_at if mine else None
+        rows.append(told | {"oldest_s": oldest_s, "tries": mine[0].tries if mine else 0, "problem": problem_of(mine)})
+    for name in dict.fromkeys(each.target for each in owed if each.target.startswith(MARK)):
+        mine = [each for each in owed if each.target == name and not each.given_up]
+        given_up = sum(each.target == name and each.given_up for each in owed)
+        told = {"target": shown(name), "way": "workflow", "on": [], "owed": len(mine), "given_up": given_up}
         oldest_s = time.time() - mine[0].made_at if mine else None
         rows.append(told | {"oldest_s": oldest_s, "tries": mine[0].tries if mine else 0, "problem": problem_of(mine)})
     if as_json:
@@ -106,7 +113,7 @@ def test_command(target: str | None, state_dir: Path | None) -> None:
 def rules_of(settings: Settings) -> NotifyRules:
     file = settings.notify_file or notify_file_of(StateDir(settings.state_dir))
     rules = read_notify(file)
-    if rules is None or not rules.targets:
+    if rules is None or not (rules.targets or rules.workflows):
         raise InvalidInput(f"nobody is to be told: {file} names no target; docs/operating/notifications.md says how", subject=str(file))
     return rules
 
@@ -117,5 +124,5 @@ def owed_lines(place: Path) -> list[str]:
     for name in dict.fromkeys(each.target for each in owed if not each.given_up):
         mine = [each for each in owed if each.target == name and not each.given_up]
         why = problem_of(mine)
-        lines.append(f"notifications owed to {name}: {len(mine)}" + (f" ({why})" if why else ""))
+        lines.append(f"notifications owed to {shown(name)}: {len(mine)}" + (f" ({why})" if why else ""))
     return lines

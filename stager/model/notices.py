@@ -6,7 +6,7 @@ May know: values only. One rule: no secret is in any of them; a target refers to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -22,6 +22,10 @@ class NoticeKind(StrEnum):
     BUDGET = "budget"
     DEADLINE = "deadline"
 
+
+# Of nodes, and so of nobody's run.
+OF_NODES = frozenset({NoticeKind.DAMAGE_FOUND})
+OF_RUNS = tuple(sorted(kind.value for kind in NoticeKind if kind not in OF_NODES))
 
 Fact = str | int | float
 
@@ -65,9 +69,23 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkflowRules:
+    """What workflows may have told by themselves. `allow`: of the ways webhook and mail. `hosts`: that a webhook may be at though they are
+    not of the public internet. `secrets`: references, by the names that workflows use.
+    """
+
+    allow: frozenset[str]
+    hosts: tuple[str, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class NotifyRules:
-    """`away_after_s`: how long an origin must not answer before somebody is told. `sendmail`: the program that mail is given to."""
+    """`away_after_s`: how long an origin must not answer before somebody is told. `sendmail`: the program that mail is given to.
+    `workflows` None: they name nobody.
+    """
 
     targets: tuple[Target, ...]
     away_after_s: float
     sendmail: str
+    workflows: WorkflowRules | None = None

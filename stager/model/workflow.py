@@ -14,6 +14,7 @@ from stager.model.acyclic import acyclic
 from stager.model.files import File
 from stager.model.ids import digest_of
 from stager.model.places import place_of_url, user_of_url
+from stager.model.record import Record
 from stager.model.units import parse_size_bytes
 
 
@@ -189,6 +190,17 @@ class Parameter:
     given: bool = False
 
 
+class RunTarget(Record):
+    """Somebody whom a workflow wants told of its own runs: exactly one of `webhook` (a URL) and `mail` (an address). `secret`: what the
+    administrator calls the key that is signed with; empty: nothing is signed. `on`: kinds of notices, sorted.
+    """
+
+    webhook: str = ""
+    mail: str = ""
+    secret: str = ""
+    on: tuple[str, ...] = ()
+
+
 class Derived:
     """Values that follow from a workflow, kept with it once they are known, and no part of its value."""
 
@@ -201,7 +213,7 @@ class Workflow(Derived):
     runs the jobs itself; empty: we do. Jobs of an engine have no command of stager's. `source_digest`: of the workflow file as it was read;
     empty: nobody kept it. `until`: what it was asked for as far as, of a larger one; empty: all of it. `params`: what its texts were
     filled in with; told, and nothing decides by them. `anew`: a mark of one run, whose inputs are fetched whatever is cached; empty: what
-    is cached under the same token is as good.
+    is cached under the same token is as good. `notify`: who is told of its runs, where the administrator allows it.
     """
 
     name: str
@@ -217,6 +229,7 @@ class Workflow(Derived):
     source_digest: str = ""
     until: tuple[str, ...] = ()
     params: tuple[Parameter, ...] = ()
+    notify: tuple[RunTarget, ...] = ()
     anew: str = ""
 
 

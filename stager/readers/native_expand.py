@@ -27,7 +27,7 @@ LINKS_MAX = 5_000_000
 IMAGE_NUMBER = -1
 ID_LENGTH_MAX = 160
 ALONE = re.compile(
-    r"(?:name|engine|origins|io_hints|on_failure|on_exists|spill|defaults|finals)\b"
+    r"(?:name|engine|origins|io_hints|on_failure|on_exists|spill|notify|defaults|finals)\b"
     r"|jobs\.[^.]+\.(?:run|shell|inputs|after|env|env_pass|cores|memory|memory_limit|retries|timeout|type|stdin)\b"
     r"|jobs\.[^.]+\.(?:isolate|container|idempotent|deterministic|reuse)\b"
 )
@@ -93,6 +93,7 @@ class Expansion:
             notes=tuple(self.unused(used)),
             engine=self.spec.engine,
             params=self.spec.params,
+            notify=self.spec.notify,
         )
 
     def unused(self, used: set[str]) -> Iterator[str]:

@@ -70,6 +70,11 @@ def parse(
     spec.finals = read_finals(form, fields.get("finals"), names)
     spec.hints = read_hints(form, fields.get("io_hints"), spec)
     read_spill(fields, names, spec)
+    if fields.get("notify") is not None:
+        # Few name anybody.
+        from stager.readers.native_notify import read_targets
+
+        spec.notify = read_targets(form, fields.get("notify"))
     spec.params, spec.unused_params = params, tuple(each.name for each in params if each.name not in form.used)
     return spec
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stager.model.files import OnExists
-from stager.model.workflow import IoHint, OnFailure, Origin, Parameter
+from stager.model.workflow import IoHint, OnFailure, Origin, Parameter, RunTarget
 from stager.ports import RegistryImage
 from stager.readers.lines import Place
 from stager.readers.native_rows import Wildcards
@@ -32,6 +32,7 @@ TOP_KEYS = (
     "on_failure",
     "on_exists",
     "spill",
+    "notify",
 )
 ORIGIN_KEYS = {
     "file": ("url", "bandwidth"),
@@ -268,3 +269,4 @@ class WorkflowSpec:
     params: tuple[Parameter, ...] = ()
     unused_params: tuple[str, ...] = ()
     images: dict[str, RegistryImage] = field(default_factory=dict)
+    notify: tuple[RunTarget, ...] = ()

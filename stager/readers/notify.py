@@ -15,13 +15,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from stager.model.errors import Denied, InvalidInput
-from stager.model.notices import NoticeKind, NotifyRules, Target
+from stager.model.notices import NoticeKind, NotifyRules, Target, WorkflowRules
 from stager.model.tenants import TENANT_NAME
 from stager.model.units import parse_duration_s
 from stager.readers.lines import nearest
 from stager.readers.tenants import check_owner
 
-KEYS = ("away_after", "sendmail", "targets")
+KEYS = ("away_after", "sendmail", "targets", "workflows", "secrets")
+WORKFLOW_KEYS = ("allow", "hosts")
+WORKFLOW_WAYS = ("webhook", "mail")
 TARGET_KEYS = ("webhook", "command", "mail", "secret", "on", "tenants", "allow_http")
 WAYS = ("webhook", "command", "mail")
 AWAY_AFTER_S = 600.0
@@ -62,7 +64,29 @@ def parse_notify(document: Mapping[str, Any], source: str) -> NotifyRules:
     sendmail = document.get("sendmail", SENDMAIL)
     if not isinstance(sendmail, str) or not sendmail.startswith("/"):
         raise wrong(source, "sendmail", f"should be the whole path of a program, as in {SENDMAIL!r}")
-    return NotifyRules(tuple(target_of(name, value, source) for name, value in section.items()), away_after_s, sendmail)
+    targets = tuple(target_of(name, value, source) for name, value in section.items())
+    return NotifyRules(targets, away_after_s, sendmail, workflows_of(document, source))
+
+
+def workflows_of(document: Mapping[str, Any], source: str) -> WorkflowRules | None:
+    """What workflows may have told by themselves."""
+    section, named = document.get("workflows"), document.get("secrets", {})
+    if not isinstance(named, dict):
+        raise wrong(source, "secrets", "should be a table; write [secrets] and below it NAME = 'file:/path'")
+    for name, reference in named.items():
+        if not NAME.fullmatch(name) or not isinstance(reference, str) or not SECRET.fullmatch(reference):
+            raise wrong(source, f"secrets.{name}", "should say where a secret is: 'file:/path' or 'env:NAME', and never the secret itself")
+    if section is None:
+        return None
+    if not isinstance(section, dict):
+        raise wrong(source, "workflows", "should be a table; write [workflows]")
+    check_keys(section, WORKFLOW_KEYS, source, "workflows")
+    allow = words_of(section.get("allow"), source, "workflows.allow")
+    for word in allow:
+        if word not in WORKFLOW_WAYS:
+            raise wrong(source, "workflows.allow", f"has {word!r}; workflows may use {' and '.join(WORKFLOW_WAYS)}, and never a command")
+    hosts = words_of(section["hosts"], source, "workflows.hosts") if "hosts" in section else []
+    return WorkflowRules(frozenset(allow), tuple([host.lower() for host in hosts]), dict(named))
 
 
 def target_of(name: str, value: Any, source: str) -> Target:

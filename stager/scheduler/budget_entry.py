@@ -16,8 +16,8 @@ class BudgetEntry(StateEntry):
     """`moved`: by transfers that ended. `going_home`: finals that exist and are not at their destinations, by file, and the sum of their
     bytes. `promised`: finals that attempts under way will make, `promised_bytes` as large as they may get; `promised_reads`: what these
     attempts read directly. `ends`: (when it ends at the latest, negative; attempt) of attempts under way, the last first; entries may be
-    out of date. `paused`: why the run takes up no more jobs. `told_cost` and `told_time`: somebody was told that the forecast is above
-    the amount, or behind the time.
+    out of date. `paused`: why the run takes up no more jobs. `ends_s`: when jobs were to end, by the plan; empty until somebody asks.
+    `told_cost` and `told_time`: somebody was told that the forecast is above the amount, or behind the time.
     """
 
     moved: Moved
@@ -30,3 +30,4 @@ class BudgetEntry(StateEntry):
     paused: Fault | None = None
     told_cost: bool = False
     told_time: bool = False
+    ends_s: list[float] = []

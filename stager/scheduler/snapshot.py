@@ -93,7 +93,6 @@ def bare(run: RunEntry) -> RunEntry:
         inputs={},
         footprints_bytes=[],
         stays_from={},
-        ends_s=[],
         pinned={},
         safety=None,
         ahead=None,

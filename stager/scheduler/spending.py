@@ -37,7 +37,7 @@ def raise_budget(state: State, run: RunEntry, amount: float | None) -> None:
     spent.going_home.clear()
     spent.home_bytes = 0
     state.budgeted[run.id] = None
-    run.ends_s = []
+    spent.ends_s = []
 
 
 def goes_home(run: RunEntry, file: FileEntry) -> None:
@@ -182,9 +182,10 @@ def left_with_fetch_s(state: State, run: RunEntry, origin: str, size_bytes: int)
 
 def planned_ends(run: RunEntry) -> list[float]:
     """When its jobs were to end, by the plan, in the order of time; of those that earlier runs made none. Sorted once."""
-    if not run.ends_s:
-        run.ends_s = sorted([planned.finish_s for planned in run.plan.jobs if not run.jobs[planned.job].reused_from])
-    return run.ends_s
+    assert run.spent is not None
+    if not run.spent.ends_s:
+        run.spent.ends_s = sorted([planned.finish_s for planned in run.plan.jobs if not run.jobs[planned.job].reused_from])
+    return run.spent.ends_s
 
 
 def rest_s(run: RunEntry, now: float) -> float:

@@ -32,9 +32,9 @@ RUN_STRIDE = 1 << 32
 
 class Copy(StateEntry):
     """One file on one node. `pins` counts admitted jobs and uploads that need it; `span` is what it adds to the run's space profile while
-    it is ahead of its use. `extra_copy`: it is there against the loss of another node, and nobody has read it. `kept`: it is one of as
-    many as the policy wants, and goes last. `idle`: it may go when there is need of room. `result_rank`: it is there for later runs only,
-    and goes first, of several the one of the greatest rank; 0: it is not.
+    it is ahead of its use. `extra_copy`: it is there against the loss of another node, and nobody has read it. `kept`: it is one of as many
+    as the policy wants, and goes last. `idle`: it may go when there is need of room. `result_rank`: it is there for later runs only, and
+    goes first, of several the one of the greatest rank; 0: it is not.
     """
 
     state: CopyState
@@ -233,20 +233,18 @@ class RunEntry:
     may add.
 
     `direct`: its names of the files that its plan has read directly. `inputs` (looked up once) and `pinned` (of admitted and running jobs)
-    are by job, and not in it: a job names others, it holds none.
-    `footprints_bytes`: what each job needs at once, inputs and outputs, by order; empty until somebody asks. `stays_from`: by
-    node, its capacity and cores, and from which place on the inputs of each job may come there (planning/staying.py).
-    `fell_back`: its names of files that were to be read directly, and why they are not; `direct_bytes`: what done jobs were
-    predicted to read directly. `adopted_bytes`: finals that were at their destination already. `finals_superseded`: those that do not go
-    home, since what is there was changed after they were made, while we were away.
+    are by job, and not in it: a job names others, it holds none. `footprints_bytes`: what each job needs at once, inputs and outputs, by
+    order; empty until somebody asks. `stays_from`: by node, its capacity and cores, and from which place on the inputs of each job may come
+    there (planning/staying.py). `fell_back`: its names of files that were to be read directly, and why they are not; `direct_bytes`: what
+    done jobs were predicted to read directly. `adopted_bytes`: finals that were at their destination already. `finals_superseded`: those
+    that do not go home, since what is there was changed after they were made, while we were away.
 
     `ids`: how its external files are named (`RunSubmitted`).
 
     Of an engine's run (`is_engines`): how it ended (`engine_outcome`), and when it was heard of last. `attempts_before`: of a run whose
     definition changed, how often its jobs had been tried by then, also those that it does not have any more.
 
-    `passed`: as in `RunSubmitted`, of variables that had the same value whenever the run was resumed. `ends_s`: when its jobs were to
-    end, by its plan; empty until somebody asks.
+    `passed`: as in `RunSubmitted`, of variables that had the same value whenever the run was resumed.
     """
 
     id: str
@@ -303,7 +301,6 @@ class RunEntry:
     passed: dict[str, str] = field(default_factory=dict)
     budget: Budget | None = None
     spent: BudgetEntry | None = None  # where there is a budget
-    ends_s: list[float] = field(default_factory=list)
 
     @property
     def lane(self) -> tuple[str, int]:

@@ -16,6 +16,7 @@ from stager.model.errors import Fault, is_unreachable
 from stager.model.ids import digest_of
 from stager.model.notices import Fact, Notice, NoticeKind
 from stager.model.units import format_duration, format_size
+from stager.model.workflow import RunTarget
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 
@@ -29,6 +30,7 @@ class KnownRun:
     workflow: str
     tenant: str
     over: bool = False
+    targets: tuple[RunTarget, ...] = ()
 
 
 @dataclass(slots=True)
@@ -89,7 +91,7 @@ class NoticeFold:
         if type(event) is ev.SchedulerStarted:
             kept.epoch = event.epoch
         elif type(event) is ev.RunSubmitted:
-            kept.runs[event.run] = KnownRun(event.workflow.name, event.tenant)
+            kept.runs[event.run] = KnownRun(event.workflow.name, event.tenant, targets=event.workflow.notify)
             for run in [name for name, known in kept.runs.items() if known.over][:-RUNS_OVER_MAX]:
                 del kept.runs[run]
         elif type(event) is ev.RunResumed:
@@ -138,6 +140,10 @@ class NoticeFold:
             facts = {"spent": command.spent, "currency": command.currency, "expected": command.expected, "allowed": command.allowed}
             kind = NoticeKind.BUDGET if command.about is cmd.Forecast.COST else NoticeKind.DEADLINE
             yield self._notice(kind, command.at, place, command.text, command.run, facts | {"paused": 0})
+
+    def targets_of(self, run: str) -> tuple[RunTarget, ...]:
+        """Whom its workflow wants told."""
+        return self._known(run).targets if run else ()
 
     def _known(self, run: str) -> KnownRun:
         if run not in self.kept.runs:

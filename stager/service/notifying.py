@@ -16,12 +16,14 @@ from pathlib import Path
 from stager.adapters.journal_sqlite import SqliteJournal
 from stager.adapters.notice_box import NoticeBox, Owed
 from stager.adapters.notice_ways import Undelivered, Ways
+from stager.model.errors import StagerError
 from stager.model.notices import Notice, NotifyRules, Target
 from stager.model.units import counted
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.state import State
 from stager.service.notices import KnownRun, NoticeFold, body_of
+from stager.service.run_targets import MARK, name_of, shown, target_of
 
 log = logging.getLogger(__name__)
 # Between two tries at one target: twice as long each time.
@@ -32,6 +34,7 @@ GIVEN_UP_KEPT_S = 30 * 86_400.0
 CLOSE_S = 3.0
 # So many batches are looked through again after a crash, at most, where none of them made a notice.
 CURSOR_EVERY = 1_000
+WORKFLOW_THREADS = 4
 
 
 class Notifier:
@@ -49,11 +52,21 @@ class Notifier:
         self.threads = [
             threading.Thread(target=self._tell, args=(each,), name=f"notify {each.name}", daemon=True) for each in rules.targets
         ]
+        # Of workflows, whose targets are told in turn.
+        self.turns = threading.Lock()
+        self.busy: set[str] = set()
+        self.later: dict[str, tuple[int, float]] = {}
+        if rules.workflows is not None:
+            self.threads += [
+                threading.Thread(target=self._tell_of_workflows, name=f"notify workflows {number}", daemon=True)
+                for number in range(WORKFLOW_THREADS)
+            ]
 
     def catch_up(self) -> None:
         """Owes what an earlier scheduler had no time for. A journal of before anybody was to be told only says what goes on."""
         end, place = self.journal.next_seq - 1, self.box.place()
-        dropped = self.box.keep_only([target.name for target in self.rules.targets])
+        mark = MARK if self.rules.workflows is not None else ""
+        dropped = self.box.keep_only([target.name for target in self.rules.targets], mark)
         self.box.forget_given_up(time.time() - GIVEN_UP_KEPT_S)
         if dropped:
             log.warning("%s owed to targets that are no longer named are dropped", counted(dropped, "notice"))
@@ -85,7 +98,9 @@ class Notifier:
 
         def run_of(run: str) -> KnownRun:
             entry = state.runs.get(run)
-            return KnownRun(entry.workflow.name, entry.tenant) if entry is not None else KnownRun("", "")
+            if entry is None:
+                return KnownRun("", "")
+            return KnownRun(entry.workflow.name, entry.tenant, targets=entry.workflow.notify)
 
         self.fold.lfn_of, self.fold.run_of = lfn_of, run_of
         for thread in self.threads:
@@ -111,6 +126,9 @@ class Notifier:
         for notice in self.pending:
             body = body_of(notice)
             rows += [(notice.id, target.name, notice.at, body) for target in self.rules.targets if target.wants(notice)]
+            if self.rules.workflows is not None:
+                named = [name_of(target) for target in self.fold.targets_of(notice.run) if notice.kind in target.on]
+                rows += [(notice.id, name, notice.at, body) for name in dict.fromkeys(named)]
         if rows or always:
             self.box.add(rows, self.last, self.fold.to_keep())
             self.written = self.last
@@ -153,10 +171,64 @@ class Notifier:
                     wait_s = max(0.0, not_before - time.monotonic())
                     self.changed.wait(wait_s if owed is not None or wait_s else None)
 
-    def _try(self, target: Target, owed: Owed) -> bool:
+    def _tell_of_workflows(self) -> None:
+        """One target after the other: one that is down, or slow, keeps a thread for one try at a time."""
+        while True:
+            with self.changed:
+                seen = self.made
+            try:
+                name, wait_s = self._next_of_workflows()
+                if name is not None:
+                    self._try_of_workflow(name)
+                    continue
+            except sqlite3.Error as problem:
+                log.error("notices of workflows cannot be read just now: %s", problem)
+                wait_s = AGAIN_S_MAX
+            with self.changed:
+                if self.ending:
+                    return
+                if self.made == seen:
+                    self.changed.wait(wait_s)
+
+    def _next_of_workflows(self) -> tuple[str | None, float | None]:
+        """(whom to tell now, else for how long to wait; None: until something is owed)"""
+        with self.turns:
+            owed = [name for name in self.box.owed_to(MARK) if name not in self.busy]
+            due = {name: self.later.get(name, (0, 0.0))[1] for name in owed}
+            first = min(due, key=due.__getitem__, default=None)
+            wait_s = max(0.0, due[first] - time.monotonic()) if first is not None else None
+            if first is None or wait_s:
+                return None, wait_s
+            self.busy.add(first)
+            return first, None
+
+    def _try_of_workflow(self, name: str) -> None:
+        try:
+            owed = self.box.first(name)
+            failures = self.later.get(name, (0, 0.0))[0]
+            if owed is not None:
+                failures = 0 if self._try_named(name, owed) else failures + 1
+            with self.turns:
+                self.later.pop(name, None)
+                if failures:
+                    self.later[name] = (failures, time.monotonic() + min(AGAIN_S_MAX, AGAIN_S_MIN * 2 ** (failures - 1)))
+        finally:
+            with self.turns:
+                self.busy.discard(name)
+
+    def _try_named(self, name: str, owed: Owed) -> bool:
+        try:
+            target, public_only = target_of(name, self.rules)
+        except StagerError as problem:
+            log.warning("notice %s to %s is given up: %s", owed.id, shown(name), problem.message)
+            self.box.failed(owed, problem.message, given_up=True)
+            return True
+        return self._try(target, owed, public_only=public_only)
+
+    def _try(self, target: Target, owed: Owed, *, public_only: bool = False) -> bool:
         """False: it is to be tried again later."""
         try:
-            self.ways.deliver(target, owed.id, owed.body)
+            self.ways.deliver(target, owed.id, owed.body, public_only=public_only)
         except Undelivered as problem:
             hopeless = (problem.refused and owed.tries + 1 >= REFUSALS_MAX) or time.time() - owed.made_at > OWED_S_MAX
             if hopeless:
@@ -174,7 +246,7 @@ def notifier_of(file: Path, place: Path, environ: Mapping[str, str], journal: Sq
     from stager.readers.notify import read_notify
 
     rules = read_notify(file)
-    if rules is None or not rules.targets:
+    if rules is None or not (rules.targets or rules.workflows):
         if place.exists():
             box = NoticeBox(place)
             box.leave_off()

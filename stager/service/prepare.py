@@ -33,7 +33,7 @@ from stager.service.destinations import Answers, at_destinations, require_free
 from stager.service.live_nodes import has_stores, limits_of, topology_here, with_joined
 from stager.service.profiles import load_copying, load_links, load_overhead, load_profiles
 from stager.service.settings import Settings
-from stager.service.state_dir import StateDir, results_of
+from stager.service.state_dir import StateDir, notify_file_of, results_of
 from stager.sim.simulate import rare_collections
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def ready_to_run(
     """Raises what would stop it. A tenant's directories are never made for it, and what an engine's run has no space for is one call, not
     the run. `env`: of the submitter, where that is not the settings'.
     """
+    require_targets(workflow, settings)
     require_destinations(workflow, access, new_directories(workflow) if tenant is None else ())
     answers = at_destinations(workflow, access) if not workflow.engine else {}
     found = found_before(workflow, settings, options, answers, tenant, env)
@@ -109,6 +110,14 @@ def ready_to_run(
     if not workflow.engine:
         check_capacity(plan)
     return Ready(plan, found, within)
+
+
+def require_targets(workflow: Workflow, settings: Settings) -> None:
+    if workflow.notify:
+        # Few name anybody.
+        from stager.service.run_targets import require_allowed
+
+        require_allowed(workflow, settings.notify_file or notify_file_of(StateDir(settings.state_dir)))
 
 
 def chosen_within(workflow: Workflow, settings: Settings, profiles: Profiles, options: SubmitOptions, found: Remembered | None) -> Chosen:

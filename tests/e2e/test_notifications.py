@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import email
+import email.policy
 import hashlib
 import hmac
 import json
 import os
 import shutil
 import signal
+import socketserver
 import sqlite3
 import threading
 import time
@@ -270,7 +273,7 @@ def test_an_origin_that_is_away_is_told_once_and_names_what_it_is(bed: Bed, tmp_
 
 
 def test_a_service_tells_each_of_the_runs_that_are_for_them(short_dir: Path) -> None:
-    """Its administrator names who is told; a workflow of a tenant cannot."""
+    """Its administrator names who is told; a workflow of a tenant cannot, where the file does not allow it."""
     data = short_dir / "data"
     service = Service(short_dir, f'[tenants.alice]\nnative_jobs = true\nfile_roots = ["{data}"]\n[tenants.bob]\n')
     file = service.stager.state_dir / "notify.toml"
@@ -282,7 +285,7 @@ def test_a_service_tells_each_of_the_runs_that_are_for_them(short_dir: Path) -> 
         alice = service.start().client(service.token("alice", "submit"))
         text = small(data)
         refused = alice.post("/runs", json={"workflow": f"{text}notify: [{{webhook: 'http://127.0.0.1:1/'}}]\n"})
-        assert refused.status_code == 422 and "notify" in refused.text
+        assert refused.status_code == 403 and "notify.toml does not allow that" in refused.text
         assert alice.post("/runs", json={"workflow": text}).status_code == 201
         wait_until(lambda: (short_dir / "all").exists() and "run_ended" in (short_dir / "all").read_text(), "the end to be told")
         assert '"tenant":"alice"' in (short_dir / "all").read_text()
@@ -305,3 +308,81 @@ def test_damage_on_a_node_is_told(bed: Bed) -> None:
     assert (told["kind"], told["facts"]["file"], told["run"], told["tenant"]) == ("damage_found", "mid.bin", "", "")
     (bed.place / "go").touch()
     bed.stager.run("wait", run)
+
+
+def test_a_workflow_has_its_own_people_told_where_the_administrator_allows_it(bed: Bed) -> None:
+    """By the way of the administrator's targets: signed, once, whatever is killed. Nothing begins where it is not allowed."""
+    named = f'notify: [{{webhook: "http://127.0.0.1:{bed.port}/of-a-run?token=url-token", secret: lab, on: [run_ended]}}]\n'
+    (bed.place / "named.yml").write_text(WORKFLOW.replace("origins:", named + "origins:"))
+    refused = bed.stager.run("submit", bed.place / "named.yml", code=7).stderr
+    assert "notify.toml does not allow that" in refused and "url-token" not in refused
+    file = bed.stager.state_dir / "notify.toml"
+    secrets = f"[secrets]\nlab = 'file:{bed.place}/secret'\n"
+    file.write_text(f"[workflows]\nallow = ['webhook']\n{secrets}")
+    assert "plain text" in bed.stager.run("submit", bed.place / "named.yml", code=7).stderr
+    file.write_text(f"[workflows]\nallow = ['webhook']\nhosts = ['127.0.0.1']\n{secrets}")
+    hook = bed.hook()
+    hook.before = bed.kill
+    bed.stager.run("submit", "--detach", bed.place / "named.yml")
+    wait_until(lambda: hook.got and bed.stager.scheduler_pid() is None, "the kill while it is told")
+    bed.stager.run("runs")
+    wait_until(lambda: len(hook.got) == 2 and bed.owed() == {}, "it to be told again")
+    assert len(set(hook.ids())) == 1 and hook.told()[0]["kind"] == "run_ended" and hook.told()[0]["workflow"] == "w"
+    headers, body = hook.got[1]
+    signed = hmac.new(SECRET.encode(), headers["Stager-Timestamp"].encode() + b"." + body, hashlib.sha256).hexdigest()
+    assert headers["Stager-Signature"] == f"v1={signed}"
+
+
+class MailServer(socketserver.ThreadingTCPServer):
+    """Takes mail, and keeps it as it came."""
+
+    allow_reuse_address = daemon_threads = True
+
+    def __init__(self) -> None:
+        self.got: list[tuple[str, bytes]] = []
+        server = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                to = ""
+                self.wfile.write(b"220 here\r\n")
+                for line in self.rfile:
+                    word = line[:4].upper()
+                    if word == b"RCPT":
+                        to = line.decode().partition("<")[2].partition(">")[0]
+                    if word == b"DATA":
+                        self.wfile.write(b"354 go on\r\n")
+                        server.got.append((to, b"".join(iter(self.rfile.readline, b".\r\n"))))
+                    self.wfile.write(b"221 bye\r\n" if word == b"QUIT" else b"250 ok\r\n")
+                    if word == b"QUIT":
+                        return
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+@pytest.mark.skipif(shutil.which("msmtp") is None, reason="msmtp is not here (apt-get install msmtp)")
+def test_mail_goes_out_by_a_real_sendmail(bed: Bed) -> None:
+    """To the address of the administrator's file, and to one that a workflow names."""
+    server, home, file = MailServer(), bed.stager.home, bed.stager.state_dir / "notify.toml"
+    home.mkdir(exist_ok=True)
+    (home / ".msmtprc").write_text(f"account default\nhost 127.0.0.1\nport {server.server_address[1]}\nfrom stager@localhost\n")
+    (home / ".msmtprc").chmod(0o600)
+    file.write_text(f'sendmail = "{shutil.which("msmtp")}"\n[targets.me]\nmail = "me@example.org"\n[workflows]\nallow = ["mail"]\n')
+    (bed.place / "named.yml").write_text(WORKFLOW.replace("origins:", "notify: [{mail: you@example.org, on: run_ended}]\norigins:"))
+    try:
+        assert bed.stager.run("notify", "test").stdout == "ok    me: mail\n"
+        bed.stager.run("submit", bed.place / "named.yml")
+        wait_until(lambda: len(server.got) == 6, "all mails")
+    finally:
+        server.shutdown()
+        server.server_close()
+    mails = [(to, email.message_from_bytes(text, policy=email.policy.default)) for to, text in server.got]
+    subjects = [(to, str(mail["Subject"])) for to, mail in mails]
+    assert subjects[0] == ("me@example.org", "stager: a test of stager's notifications")
+    assert sorted(to for to, subject in subjects if subject == "stager: run w-1 has ended: succeeded") == [
+        "me@example.org",
+        "you@example.org",
+    ]
+    ended = next(mail for to, mail in mails if to == "you@example.org")
+    assert ended["Stager-Notice"] and "outcome: succeeded" in ended.get_content()
