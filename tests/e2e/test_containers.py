@@ -13,6 +13,7 @@ from stager.scheduler import commands as cmd
 from stager.service.state_dir import StateDir
 from stager.worker.image_file import own_architecture
 from tests.e2e.nodes_rig import batches_of, given_in
+from tests.e2e.serve_rig import Service
 from tests.testbed.images import PROGRAMS, docker_archive, programs
 from tests.testbed.processes import all_pids, command_line
 from tests.testbed.stager import Stager
@@ -172,3 +173,19 @@ def test_a_pegasus_workflow_with_a_container_runs(bed: Bed) -> None:
     (bed.place / "boxed.yml").write_text(PEGASUS)
     bed.stager.run("submit", "boxed.yml", "--output-origin", str(bed.place / "out"), cwd=bed.place)
     assert bed.out("made.txt") == "given\nit is\nword\n"
+
+
+def test_a_tenants_job_runs_in_the_image_that_came_along_and_no_image_is_pulled_for_it(short_dir: Path) -> None:
+    service = Service(short_dir / "serve", "[tenants.alice]\nnative_jobs = true\n")
+    (short_dir / "token").write_text(service.token("alice", "submit"))
+    docker_archive(short_dir / "tools.tar", programs("sh", "cat"), {"etc/of-the-image": b"it is\n"})
+    text = "stager: 1\njobs: {a: {run: 'cat /etc/of-the-image > a.txt', shell: sh, container: \"%s\", outputs: {a.txt: 'here:out/'}}}\n"
+    at = ("--server", service.start().url, "--token-file", short_dir / "token")
+    try:
+        (short_dir / "w.yml").write_text(text % "here:tools.tar")
+        service.stager.run("submit", short_dir / "w.yml", *at)
+        assert (short_dir / "out" / "a.txt").read_text() == "it is\n"
+        (short_dir / "w.yml").write_text(text % "docker://127.0.0.1:1/tools:1")
+        assert "no images of registries are pulled here" in service.stager.run("submit", short_dir / "w.yml", *at, code=2).stderr
+    finally:
+        service.end()
