@@ -56,7 +56,8 @@ def is_idle(state: State, node: NodeEntry) -> bool:
     if not node.reachable:
         return True
     policy = state.policy
-    if node.free_bytes < 0 or node.waiting_attempts:
+    if node.free_bytes < 0 or node.waiting_attempts or (node.kept_bytes and state.active):
+        # What is kept there for later runs may have to give way to these.
         return False
     if node.draining:
         return True

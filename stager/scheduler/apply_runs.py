@@ -110,6 +110,8 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
             recount_live(state, file)
     profile_if_tight(state, run.plan.capacity_bytes)
     state.finish_checks[run.id] = None
+    for node in state.nodes.values():
+        node.dirty = node.dirty or node.kept_bytes > 0
 
 
 def lost_finals(state: State, run: RunEntry) -> Iterator[FileEntry]:

@@ -169,7 +169,9 @@ def found_before(
 
 
 def plan_with(workflow: Workflow, settings: Settings, profiles: Profiles, options: SubmitOptions, found: Remembered | None) -> Plan:
-    """The plan of what runs, widened to all jobs. What reused jobs made is read through a node that verifies it."""
+    """The plan of what runs, widened to all jobs. What reused jobs made is read through a node that verifies it. What nodes keep is taken
+    over where all files fit at once: then it is in nobody's way from the start, and any order fits.
+    """
     if found is None or not found.reuse.reused:
         return plan_as_asked(workflow, settings, profiles, options)
     from stager.planning.residual import residual, widened
@@ -177,7 +179,11 @@ def plan_with(workflow: Workflow, settings: Settings, profiles: Profiles, option
     part = residual(workflow, found.reuse)
     made_before = any(part.files[lfn].is_external and not workflow.files[lfn].is_external for lfn in part.files)
     plan = plan_as_asked(part, settings, profiles, replace(options, no_direct=options.no_direct or made_before))
-    return widened(plan, workflow, found.reuse, topology_of(settings, workflow).nodes[0].id)
+    whole = widened(plan, workflow, found.reuse, topology_of(settings, workflow).nodes[0].id)
+    if found.reuse.kept and sum(file.size_bytes for file in whole.files) > whole.capacity_bytes:
+        found.leave_kept(workflow)
+        return plan_with(workflow, settings, profiles, options, found)
+    return whole
 
 
 def require_spill_reached(workflow: Workflow, plan: Plan, settings: Settings) -> None:

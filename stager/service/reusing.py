@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -44,7 +44,7 @@ EDITED_BYTES_MAX = 64 << 20
 class Remembered:
     """Of one submit. `hashed`: files that were hashed just now; `to_fetch`: inputs of which only a fetch could tell that they did not
     change. `trouble`: why nothing is known of earlier runs, though there is something. `brought`: by lfn, where finals lie that were made
-    in a directory that came with an earlier submit, and where they belong now.
+    in a directory that came with an earlier submit, and where they belong now. `forced`: jobs that are to run whatever is known.
     """
 
     reuse: Reuse
@@ -54,6 +54,12 @@ class Remembered:
     store: ResultsStore | None = None
     trouble: str = ""
     brought: dict[str, tuple[Path, Path]] = field(default_factory=dict)
+    forced: Collection[str] = ()
+
+    def leave_kept(self, workflow: Workflow) -> None:
+        """Nothing that nodes keep is taken over."""
+        self.known = replace(self.known, kept={})
+        self.reuse = decide(workflow, self.known, self.forced)
 
     def bring_finals(self) -> None:
         """Those that are reused, to where this run has them. Raises Transient for one that went meanwhile."""
@@ -128,7 +134,7 @@ def found_in(store: ResultsStore, workflow: Workflow, asker: Asker, answers: Ans
         return results[key]
 
     known = Known(contents, held, result_of, asker.values(store, names), look.unknown, kept)
-    return Remembered(decide(workflow, known, forced), known, look.hashed, look.to_fetch, store, brought=look.brought)
+    return Remembered(decide(workflow, known, forced), known, look.hashed, look.to_fetch, store, brought=look.brought, forced=forced)
 
 
 def named(workflow: Workflow, option: str, names: Sequence[str]) -> set[str]:

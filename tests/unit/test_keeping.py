@@ -106,6 +106,37 @@ def test_while_it_is_being_read_by_the_run_that_made_it_others_share_it() -> Non
     assert ("w-2", "a") not in bench.started
 
 
+def deep(number: int) -> Workflow:
+    """in -> a -> mid -> b -> late, and c reads mid and late; with another c in each."""
+    files = [
+        File("in", size_bytes=10, sources=(Source(Location("home", "in"), 10, "t1"),)),
+        File("mid", size_bytes=20),
+        File("late", size_bytes=20),
+        File("out", size_bytes=30, destination=Destination(Location("home", f"out{number}"))),
+    ]
+    jobs = [
+        Job("a", "t", ("a",), inputs=(JobInput("in", "in"),), outputs=(JobOutput("mid", "mid"),), compute_s=5.0),
+        Job("b", "t", ("b",), inputs=(JobInput("mid", "mid"),), outputs=(JobOutput("late", "late"),), compute_s=5.0),
+        Job(f"c{number}", "t", ("c",), inputs=(JobInput("mid", "mid"), JobInput("late", "late")), outputs=(JobOutput("out", "out"),)),
+    ]
+    return Workflow("w", {file.lfn: file for file in files}, {job.id: job for job in jobs}, {"home": HOME})
+
+
+def test_what_went_after_the_plan_was_made_is_made_again_with_what_rests_on_it() -> None:
+    """`mid` is not there any more. `late` is, and was made of the other one: two makings would come together in c."""
+    bench, first, second = Bench(), deep(1), deep(2)
+    bench.world = SimWorld(embedded(100_000), KEEPS, checkers=all_checkers())
+    bench.world.submit("w-1", first, make_plan(first, embedded(100_000)))
+    made = expected_contents(first, graph_of(first))
+    reused = (
+        ReusedJob("a", "w-1", "key", (ReusedOutput("mid", 20, made["mid"], kept="p-gone"),)),
+        ReusedJob("b", "w-1", "key", (ReusedOutput("late", 20, made["late"], kept=produced_file_id("w-1", "late")),)),
+    )
+    bench.world.submit("w-2", second, make_plan(second, embedded(100_000)), 50.0, reused=reused)
+    bench.simulated()
+    assert {job for run, job in bench.started if run == "w-2"} == {"a", "b", "c2"}
+
+
 def kept(number: int, size_bytes: int, remake_s: float) -> ev.KeptFile:
     return ev.KeptFile(f"p{number}", "", size_bytes, f"b{number}", False, remake_s)
 
