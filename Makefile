@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run setup-demo setup-unit setup-bench unit unit-alone test heavy test-compose compose-files draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak wheel wheel-check lint lint-quick setup-lint docs docs-serve clean
+.PHONY: help setup setup-run setup-demo setup-unit setup-bench unit unit-alone test test-cpu heavy test-compose compose-files draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak wheel wheel-check lint lint-quick setup-lint docs docs-serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -50,6 +50,10 @@ unit-alone: setup ## unit tests in a clone with nothing beside it, of what is co
 
 test: ## every test but the heavy ones
 	@TEST_WORKERS=$(TEST_WORKERS) scripts/test.sh
+
+test-cpu: setup ## processor time of each test with all that it started, and the worst (TESTS=)
+	$(PYTHON) -m pytest -p tests.testbed.processor_time -m "not heavy" -n $(WORKERS) --dist loadgroup $(or $(TESTS),tests)
+	@$(if $(TESTS),,$(PYTHON) -m tests.testbed.airflow pytest -p tests.testbed.processor_time tests/airflow)
 
 heavy: setup ## the tests that `make test` has only a part of: whole matrices, long lists, full sizes
 	$(PYTHON) -m pytest -m heavy -n $(TEST_WORKERS) --dist loadgroup tests

@@ -204,8 +204,7 @@ need_s3_server() {
     [ -x "$cache/bin/versitygw" ] && return 0
     if command -v go >/dev/null 2>&1; then
         say "building the S3 server of the tests (versitygw)"
-        # Nobody debugs it.
-        GOBIN="$cache/bin" go install -gcflags=all=-dwarf=false -ldflags="-s -w" github.com/versity/versitygw/cmd/versitygw@v1.8.0 && return 0
+        build_s3_server github.com/versity/versitygw@v1.8.0 && return 0
         say "versitygw could not be built"
     fi
     say "without versitygw (built where there is Go 1.21 or newer) moto is the S3 server of the tests; those of cargo that need S3 are left out"
@@ -214,6 +213,16 @@ need_s3_server() {
     "$venv/bin/python" -m venv --without-pip "$cache/moto"
     pip_into "$cache/moto/bin/python" 'moto[s3,server]>=5.1'
 }
+
+# With a main program of ours (scripts/s3_server.go). Nobody debugs it.
+build_s3_server() (
+    work="$(mktemp -d)"
+    trap 'rm -rf "$work"' EXIT
+    cp scripts/s3_server.go "$work/main.go" && mkdir -p "$cache/bin" && cd "$work" || exit 1
+    { go mod init s3_server && go get "$1"; } 2>/dev/null &&
+        go build -mod=mod -gcflags=all=-dwarf=false -ldflags="-s -w" -o "$cache/bin/versitygw.new.$$" . &&
+        mv "$cache/bin/versitygw.new.$$" "$cache/bin/versitygw"
+)
 
 # Clients that the tests of the S3 endpoint call. Apart from our own environment: they pin another
 # botocore than ours. Not compiled: of 550 MB they import little.

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.testbed import leftovers, network
+from tests.testbed import forked, leftovers, network
 from tests.testbed.ionode import IoNode
 from tests.testbed.link import Link, running_link
 from tests.testbed.pegasus import written_samples
@@ -118,6 +118,7 @@ def nothing_left_behind(session_dir: Path, tmp_path_factory: pytest.TempPathFact
     os.environ[leftovers.MARK] = str(session_dir)
     share_ports()
     yield
+    forked.end_server()
     processes, mounts = leftovers.settle(str(session_dir), roots), leftovers.left_mounts(roots)
     leftovers.clean(processes, mounts)
     hosts = network.namespaces_of(os.getpid())

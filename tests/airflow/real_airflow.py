@@ -20,13 +20,15 @@ from tests.testbed.waiting import wait_until
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 START_S = 120.0
+# Its API server takes 20 ms and more of the processor for each answer.
+PAUSE_S = 0.5
 # Everything at once on few cores: what waits by default waits less, and nothing is started in copies.
 QUICK = {
     "AIRFLOW__API__HOST": "127.0.0.1",
     "AIRFLOW__API__WORKERS": "1",
     "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
     "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
-    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
     "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
 }
 
@@ -53,7 +55,7 @@ class RealAirflow:
     def start(self) -> None:
         for name in COMPONENTS:
             self.start_one(name)
-        wait_until(self._healthy, "Airflow to be healthy", START_S)
+        wait_until(self._healthy, "Airflow to be healthy", START_S, PAUSE_S)
         self.http.headers["Authorization"] = f"Bearer {self.http.get('/auth/token').json()['access_token']}"
 
     def start_one(self, name: str) -> None:
@@ -83,7 +85,7 @@ class RealAirflow:
 
     def trigger(self, dag: str) -> str:
         """The id of a new DagRun."""
-        wait_until(lambda: self.http.get(f"/api/v2/dags/{dag}").status_code == 200, f"{dag} to be parsed", START_S)
+        wait_until(lambda: self.http.get(f"/api/v2/dags/{dag}").status_code == 200, f"{dag} to be parsed", START_S, PAUSE_S)
         made = self.http.post(f"/api/v2/dags/{dag}/dagRuns", json={"logical_date": None})
         return str(made.raise_for_status().json()["dag_run_id"])
 
@@ -91,7 +93,7 @@ class RealAirflow:
         return str(self.get(f"/dags/{dag}/dagRuns/{run}")["state"])
 
     def ended(self, dag: str, run: str) -> str:
-        wait_until(lambda: self.state(dag, run) in ("success", "failed"), f"{dag} {run} to end", START_S)
+        wait_until(lambda: self.state(dag, run) in ("success", "failed"), f"{dag} {run} to end", START_S, PAUSE_S)
         return self.state(dag, run)
 
     def tries(self, dag: str, run: str) -> dict[str, dict[str, Any]]:

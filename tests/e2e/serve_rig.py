@@ -10,13 +10,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from tests.testbed.forked import CLI, started
 from tests.testbed.processes import free_port
 from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
@@ -62,21 +62,10 @@ class Service:
 
     def start(self) -> Service:
         self.starts += 1
-        command = [
-            sys.executable,
-            "-m",
-            "stager.cli",
-            "serve",
-            "--listen",
-            f"127.0.0.1:{free_port()}",
-            "--capacity",
-            "200 MB",
-            *(self.words or NO_STORAGE),
-        ]
-        environment = self.stager.environment()
+        words = ["serve", "--listen", f"127.0.0.1:{free_port()}", "--capacity", "200 MB", *(self.words or NO_STORAGE)]
         with self.log.open("wb") as log:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-            self.process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+            self.process = started(CLI, words, self.stager.environment(), start_new_session=True, **streams)
         self.url = wait_until(self._address, "the service to say where it is", START_S)
         wait_until(self._ready, "the service to be ready", START_S)
         return self

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from stager.model.topology import embedded
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits
+from tests.testbed.forked import SCHEDULER, started
 from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
 
@@ -47,19 +47,9 @@ class Rig:
     def _start(self, env: Mapping[str, str]) -> Client:
         self.stager.state_dir.mkdir(mode=0o700, exist_ok=True)
         log = (self.stager.state_dir / "scheduler.log").open("ab")
-        command = [
-            sys.executable,
-            "-m",
-            "stager.service",
-            "--state-dir",
-            str(self.stager.state_dir),
-            "--capacity",
-            str(CAPACITY_BYTES),
-            "--cores",
-            "2",
-        ]
+        words = ["--state-dir", str(self.stager.state_dir), "--capacity", str(CAPACITY_BYTES), "--cores", "2"]
         environment = {**self.stager.environment(), **env}
-        subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        started(SCHEDULER, words, environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         log.close()
         return wait_until(self._ready, "the scheduler to be ready")
 

@@ -10,7 +10,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from stager.readers.sniff import read_workflow
 from stager.service.settings import read_settings
 from tests.e2e.kill_phases import SLOW_BYTES_PER_S, cells
 from tests.e2e.nodes_rig import on_loopback
+from tests.testbed.forked import SCHEDULER, started
 from tests.testbed.ionode import IoNode
 from tests.testbed.letters import Letters
 from tests.testbed.link import Link
@@ -68,9 +68,8 @@ class Bed:
         if found is None:
             self.stager.state_dir.mkdir(mode=0o700, exist_ok=True)
             with (self.stager.state_dir / "scheduler.log").open("ab") as log:
-                command = [sys.executable, "-m", "stager.service"]
                 streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-                subprocess.Popen(command, env=self.stager.environment(), start_new_session=True, **streams)
+                started(SCHEDULER, [], self.stager.environment(), start_new_session=True, **streams)
             found = wait_until(lambda: connect(self.stager.state_dir), "the scheduler to answer")
         wait_until(lambda: found.health().ready, "the scheduler to be ready")
         return found

@@ -113,7 +113,7 @@ def test_stager_finds_what_was_injected_in_the_same_bytes_as_a_serial_run(stager
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2026, 3, 11])
+@pytest.mark.parametrize("seed", [2026, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in (3, 11))])
 def test_other_skies_give_up_their_transients_too(search: SimpleNamespace, tmp_path: Path, seed: int) -> None:
     """Nine injected among a hundred cosmic rays; of 15 skies that were looked at none had more than two false ones."""
     survey = search.make.Survey(seed=seed)

@@ -1,7 +1,8 @@
 """Apache Airflow in an environment of its own, with this clone's stager and provider in it as if they were installed.
 
-May know: what scripts/setup.sh made. One rule: what is shared by clones is only read; entry points and AIRFLOW_HOME lie in a
-directory of the test's. `python -m tests.testbed.airflow COMMAND…` runs something in it (`pytest tests/airflow`, `airflow standalone`).
+May know: what scripts/setup.sh made. One rule: of what is shared by clones nothing is written but what Python compiles, which each of
+Airflow's programs would do again for itself; entry points and AIRFLOW_HOME lie in a directory of the test's.
+`python -m tests.testbed.airflow COMMAND…` runs something in it (`pytest tests/airflow`, `airflow standalone`).
 """
 
 from __future__ import annotations
@@ -74,7 +75,6 @@ def environment(place: Path) -> dict[str, str]:
         "AIRFLOW_HOME": str(home),
         "PYTHONPATH": os.pathsep.join(map(str, (PROJECT, PROVIDER / "src", site))),
         "STAGER_IONODE": str(ionode_binary()),
-        "PYTHONDONTWRITEBYTECODE": "1",
         # Else each process of Airflow makes one up, and they do not believe each other.
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
     }

@@ -16,16 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.testbed.forked import CLI, hear_ctrl_c, started
 from tests.testbed.places import PROJECT, ionode_binary
 from tests.testbed.processes import HERE, Where, command_line, pid_in
 from tests.testbed.waiting import wait_until
 
 END_S = 120.0
-
-
-def hear_ctrl_c() -> None:
-    """A shell that starts tests in the background makes them, and what they start, deaf to SIGINT; a user's terminal does not."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass
@@ -56,9 +52,13 @@ class Stager:
         return kept | marks | own | dict(self.env)
 
     def start(self, *words: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
-        command = self.where.command([sys.executable, "-m", "stager.cli", *map(str, words)])
-        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, env=self.environment(), cwd=cwd or self.home, text=True, preexec_fn=hear_ctrl_c, **streams)
+        env, cwd = self.environment(), cwd or self.home
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        if self.where is HERE:
+            fork: subprocess.Popen[str] = started(CLI, words, env, cwd, **streams)
+            return fork
+        command = self.where.command([sys.executable, "-m", CLI, *map(str, words)])
+        return subprocess.Popen(command, env=env, cwd=cwd, preexec_fn=hear_ctrl_c, **streams)
 
     def run(
         self, *words: str | Path, code: int | None = 0, deadline_s: float = 240.0, cwd: Path | None = None
