@@ -30,6 +30,8 @@ RESUMABLE = ("failed", "interrupted", "not_durable", "refused")
 SERIES_CHECKED = 20
 NAMED_MAX = 100
 CANCEL_S = 60.0
+# What the operator calls what the REST API calls otherwise.
+CALLED = {"format": "workflow_format", "params": "workflow_params"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,13 @@ class Attempted:
 
 
 def read_submission(
-    workflow: str, files: Sequence[str], folder: Path, *, kind: str | None = None, options: Mapping[str, Any] | None = None
+    workflow: str,
+    files: Sequence[str],
+    folder: Path,
+    *,
+    kind: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> rest.Submission:
     """`workflow`: text, or the path of a file, which like `files` is looked for beside the DAG's. Raises OSError, ValueError."""
     beside = {Path(name).name: (folder / name).read_text() for name in files}
@@ -52,11 +60,12 @@ def read_submission(
         name = path.name if re.fullmatch(rest.FILE_NAME, path.name) else "workflow.yml"
         said = {"workflow": path.read_text(), "file_name": name}
     try:
-        return rest.Submission.model_validate({**said, "files": beside, "format": kind, "options": dict(options or {})})
+        asked = {"files": beside, "format": kind, "params": dict(params or {}), "options": dict(options or {})}
+        return rest.Submission.model_validate(said | asked)
     except ValidationError as problem:
         first = problem.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{'workflow_format' if key == 'format' else key}: {first['msg']}") from None
+        key, *more = (str(part) for part in first["loc"])
+        raise ValueError(f"{'.'.join([CALLED.get(key, key), *more])}: {first['msg']}") from None
 
 
 def series_of(instance: Any, retries: int) -> int:

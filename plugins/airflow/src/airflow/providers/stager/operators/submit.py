@@ -35,14 +35,15 @@ class StagerSubmitOperator(BaseOperator):
     """Submits a workflow and waits until it has ended. Returns its summary; XCom `stager_run` holds the run's id as soon as there is one.
 
     `workflow`: the path of a workflow file beside the DAG's, or the text of one (then templated). `files`: catalogs of a Pegasus workflow,
-    as paths. `workflow_format`, `options`: as in docs/formats/rest.md. `env`: values for the variables that its jobs name in `env_pass`;
+    as paths. `workflow_format`, `options`: as in docs/formats/rest.md. `workflow_params`: values of its parameters; templated. Airflow has
+    `params` of its own, which are another thing. `env`: values for the variables that its jobs name in `env_pass`;
     templated, and not shown among the rendered fields. `when_killed`: a task that is ended, or is out of its `execution_timeout`, stops
     its run (what it made is kept, and the task goes on with it when it is cleared), cancels it for good, or leaves it alone.
     `patience_s`: how long a service that is away is waited for.
     """
 
-    template_fields = ("workflow", "files", "options", "stager_conn_id")
-    template_fields_renderers = {"workflow": "yaml", "options": "json"}
+    template_fields = ("workflow", "files", "workflow_params", "options", "stager_conn_id")
+    template_fields_renderers = {"workflow": "yaml", "workflow_params": "json", "options": "json"}
     operator_extra_links = (StagerRunLink(),)
     ui_color = "#e3f0ea"
 
@@ -52,6 +53,7 @@ class StagerSubmitOperator(BaseOperator):
         workflow: str,
         files: Sequence[str] = (),
         workflow_format: Literal["native", "pegasus", "wfcommons"] | None = None,
+        workflow_params: Mapping[str, str | int | float | bool] | None = None,
         options: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         stager_conn_id: str = StagerHook.default_conn_name,
@@ -62,7 +64,7 @@ class StagerSubmitOperator(BaseOperator):
     ) -> None:
         super().__init__(**more)
         self.workflow, self.files, self.workflow_format = workflow, files, workflow_format
-        self.options, self.env = options or {}, env or {}
+        self.workflow_params, self.options, self.env = workflow_params or {}, options or {}, env or {}
         self.stager_conn_id, self.deferrable = stager_conn_id, deferrable
         self.when_killed, self.patience_s = when_killed, patience_s
         self.run, self.killed = "", False
@@ -123,7 +125,8 @@ class StagerSubmitOperator(BaseOperator):
         folder = Path(self.dag.folder)
         env = {name: str(value) for name, value in self.render_template(dict(self.env), context).items()}
         try:
-            read = read_submission(self.workflow, self.files, folder, kind=self.workflow_format, options=self.options)
+            kind, params, options = self.workflow_format, self.workflow_params, self.options
+            read = read_submission(self.workflow, self.files, folder, kind=kind, params=params, options=options)
             return read.model_copy(update={"env": env})
         except (OSError, ValueError) as problem:
             raise AirflowFailException(f"the workflow of this task cannot be read: {problem}") from None
