@@ -80,7 +80,9 @@ def adjust_profile(run: RunEntry, job: JobEntry, file: FileEntry, delta: int) ->
     if run.safety is None and run.ahead is None:
         return
     stays = file.destination is None and run.plan.spill_origin is None
-    last = max((run.jobs[use[2]].order for use in file.uses[-1:] if stays or delta > 0), default=job.order)
+    # Other runs may share the file, and come after this one.
+    own = next((run.jobs[use[2]].order for use in reversed(file.uses) if use[1] == run.id), job.order)
+    last = own if stays or delta > 0 else job.order
     for profile in (run.safety, run.ahead):
         if profile is not None:
             profile.add(job.early_span[0] if job.early_span else job.order, last + 1, delta)

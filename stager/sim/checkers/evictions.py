@@ -123,9 +123,7 @@ class EvictionChecker(QuietChecker):
         elif isinstance(command, cmd.FallBackToFetch):
             self.direct_access.discard((command.run, command.lfn))
         elif isinstance(command, cmd.RemakeFile):
-            self.done.discard((command.run, command.job))
-            for output in world.runs[command.run].workflow.jobs[command.job].outputs:
-                self.kept.pop((command.run, output.lfn), None)
+            self._make_anew(world, command)
             # It is lost, whoever said so: a job that was admitted on it and has not begun is so no more.
             for node in world.nodes:
                 self._withdraw(node, command.file)
@@ -146,12 +144,27 @@ class EvictionChecker(QuietChecker):
         home = {output.lfn for each in event.reused for output in each.outputs if output.token}
 
         def is_at_hand(lfn: str) -> bool:
+            if kept.get(lfn) in self.elsewhere:
+                # Spilled: its place is called by the run that made it.
+                return lfn in home
             there = [node for node in world.nodes.values() if node.answers and any(file == kept.get(lfn) for file, _ in node.replicas)]
             return lfn in home or (lfn in kept and roomy and bool(there))
 
         runs = event.workflow.jobs.keys() - {each.job for each in event.reused}
         more = run_as_well(event.workflow, runs, is_at_hand)
         return [each for each in event.reused if each.job not in more]
+
+    def _make_anew(self, world: SimWorld, command: cmd.RemakeFile) -> None:
+        """Where a job has begun on what this one made, what is not lost of that stands, whatever is made now."""
+        run, graph = command.run, world.runs[command.run].graph
+        outputs = [output.lfn for output in world.runs[run].workflow.jobs[command.job].outputs]
+        begun = self.done | self.running
+        rests = any((run, reader) in begun for lfn in outputs for reader in graph.readers[lfn])
+        rests = rests or any(self.ids[run][lfn] in self.elsewhere for lfn in outputs)
+        for lfn in outputs:
+            if not rests or self.ids[run][lfn] == command.file:
+                self.kept.pop((run, lfn), None)
+        self.done.discard((run, command.job))
 
     def _file_of(self, world: SimWorld, run: str, lfn: str) -> str:
         """What it took over from an earlier run, as long as that is anywhere, or its own."""
@@ -219,7 +232,7 @@ class EvictionChecker(QuietChecker):
         if readers and not twins and not made_again:
             raise Violation(f"at {world.clock.now:.3f}: {command.file} is deleted ({command.why}) while {list(readers)} needs it")
         owner = self.owner.get(command.file)
-        if owner is None or twins or command.file in self.elsewhere:
+        if owner is None or twins or command.file in self.elsewhere or self._file_of(world, *owner) != command.file:
             return
         sharing = (who for who in self.sharing.get(command.file, ()) if self.kept.get(who) == command.file)
         wanted_by = next((by for who in (owner, *sharing) if (by := self._wanted_by(world, *who))), "")
