@@ -58,7 +58,7 @@ test-cpu: setup ## processor time of each test with all that it started, and the
 heavy: setup ## the tests that `make test` has only a part of: whole matrices, long lists, full sizes
 	$(PYTHON) -m pytest -m heavy -n $(TEST_WORKERS) --dist loadgroup tests
 
-test-compose: setup ## the cluster of compose/ on a Docker engine, with Montage on it (12 min)
+test-compose: setup ## the cluster of compose/ on a Docker engine, with Montage on it (10 min)
 	@scripts/setup.sh engine
 	STAGER_TEST_COMPOSE=1 $(PYTHON) -m pytest tests/compose
 

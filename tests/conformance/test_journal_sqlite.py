@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from stager.adapters import journal_sqlite
 from stager.adapters.journal_sqlite import Codec, SqliteJournal
 from stager.model.errors import Corrupt, Refused
 from stager.model.files import Destination, File, Location, Source
+from stager.model.record import Record
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.plan import Access, Basis, FilePlan, JobPlan, Plan
 from stager.ports import Snapshot
@@ -39,6 +42,18 @@ def values_of(kind: type) -> st.SearchStrategy[Any]:
     """With a value for each field: what msgspec makes anew for each as a default is no value to Hypothesis."""
     hints = get_type_hints(kind)
     return st.builds(kind, **{name: st.from_type(hints[name]) for name in kind.__struct_fields__})  # type: ignore[attr-defined]
+
+
+def records_below(kind: type) -> Iterator[type]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from records_below(below)
+
+
+# Those that others hold, too.
+for record in records_below(Record):
+    if any(field.default_factory is not msgspec.NODEFAULT for field in msgspec.structs.fields(record)):
+        st.register_type_strategy(record, values_of)
 
 
 def woken(at: float) -> ev.Woken:

@@ -278,8 +278,10 @@ with Network() as bed:
 """
 
 
-def mount_namespaces() -> set[int]:
-    return {inode for name in os.listdir("/proc") if name.isdigit() and (inode := network.inode_of(Path(f"/proc/{name}/ns/mnt")))}
+def inside(*spaces: int) -> set[tuple[int, int]]:
+    """(pid, when it began) of the processes in these mount namespaces: their numbers are given anew as soon as they are gone."""
+    found = [int(name) for name in os.listdir("/proc") if name.isdigit() and network.inode_of(Path(f"/proc/{name}/ns/mnt")) in spaces]
+    return {(pid, started_at(pid)) for pid in found}
 
 
 def test_nothing_stays_of_the_private_hosts_of_a_killed_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,10 +295,12 @@ def test_nothing_stays_of_the_private_hosts_of_a_killed_run(monkeypatch: pytest.
     prefix, *numbers = killed.stdout.split()
     left, *keepers = map(int, numbers[:3])
     wait_until(lambda: not any(map(is_alive, keepers)), "what keeps the files to end with its owner")
-    assert started_at(left) and int(numbers[3]) in mount_namespaces()
+    spaces = [int(number) for number in numbers[3:]]
+    were_inside = inside(*spaces)
+    assert (left, started_at(left)) in were_inside and started_at(left)
     assert network.sweep() == [f"{prefix}-hub", f"{prefix}-one", f"{prefix}-other"]
     assert not is_alive(left)
-    assert not set(map(int, numbers[3:])) & mount_namespaces()
+    assert not inside(*spaces) & were_inside
     assert not leaked(before) and not any(prefix in line for line in mounts())
     assert not Path("/dev/shm/st-left").exists()
 
@@ -309,5 +313,6 @@ def test_nothing_stays_of_private_hosts_when_their_bed_ends() -> None:
         keeper, space = host.files.pid, network.inode_of(Path(f"/proc/{host.files.pid}/ns/mnt"))
         left = subprocess.Popen(host.command(["sleep", "600"]))
         wait_until(lambda: network.inode_of(Path(f"/proc/{left.pid}/ns/mnt")) == space, "what is left to be on the host")
+        were_inside = inside(space)
     assert left.wait() == -signal.SIGKILL
-    assert not is_alive(keeper) and space not in mount_namespaces()
+    assert not is_alive(keeper) and not inside(space) & were_inside
