@@ -6,6 +6,7 @@ and of what is still to come. Every scheduler imports this, so it holds plain nu
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import ceil, floor, inf
 
 from stager.model.record import Record, StateEntry
@@ -15,6 +16,8 @@ from stager.planning.requests import LOOKS_PER_WRITE, reads_of, writes_of
 GB_BYTES = 2**30
 # A rate that JSON can hold.
 AT_ONCE = 1e18
+# Where nothing is billed in steps.
+STEP_S, STEPS_MAX = 1e-3, 1 << 53
 
 
 class PaidNodes(Record):
@@ -124,13 +127,10 @@ def lasts_s(budget: Budget, moved: Moved) -> float:
         return -inf
     if per_s <= 0:
         return inf
-    step_s = max([each.billed_every_s for each in budget.nodes if each.count and each.per_hour], default=0.0)
-    wall_s = left / per_s
-    wall_s = floor(wall_s / step_s) * step_s if step_s > 0 else wall_s
-    # What is billed in other steps, or at least, may come to a little more.
-    while wall_s > 0 and time_money(budget, wall_s) > left:
-        wall_s -= max(step_s, wall_s * 1e-9)
-    return max(0.0, wall_s)
+    step_s = max([each.billed_every_s for each in budget.nodes if each.count and each.per_hour], default=0.0) or STEP_S
+    steps = floor(min(left / per_s / step_s, STEPS_MAX))
+    # The longest of them that is paid for: what is billed in other steps, or at least, may come to more than its time.
+    return (bisect_right(range(steps + 1), left, key=lambda count: time_money(budget, count * step_s)) - 1) * step_s
 
 
 def most_s(budget: Budget, planned: JobPlan) -> float:

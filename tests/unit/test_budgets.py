@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stager import wire
@@ -98,9 +98,16 @@ def test_a_budget_reckons_as_an_estimate_does(nodes: int, io_nodes: int, moved_b
     assert money_of(budget, Moved(moved_bytes, asked, asked // 3), wall_s) == pytest.approx(bill_of(usage, PAID).total, rel=1e-9)
 
 
-@given(st.integers(0, 3), st.integers(0, 3), st.floats(0, 1000), st.integers(0, 1 << 36), st.sampled_from([0.0, 1.0, 60.0, 3600.0]))
-def test_money_lasts_until_the_bill_is_the_amount(nodes: int, io_nodes: int, amount: float, moved_bytes: int, every_s: float) -> None:
-    paid = (PaidNodes(nodes, 3.6, every_s, 60.0), PaidNodes(io_nodes, 1.8, 1.0, 0.0))
+STEPS = st.sampled_from([0.0, 1.0, 60.0, 3600.0])
+
+
+@given(st.integers(0, 3), st.integers(0, 3), st.floats(0, 1000), st.integers(0, 1 << 36), STEPS, st.sampled_from([0.0, 1.0]))
+# What is billed at least is more than its time, and nothing is billed in steps: that once took hours to reckon.
+@example(1, 1, 0.07, 0, 0.0, 0.0)
+def test_money_lasts_until_the_bill_is_the_amount(
+    nodes: int, io_nodes: int, amount: float, moved_bytes: int, every_s: float, io_every_s: float
+) -> None:
+    paid = (PaidNodes(nodes, 3.6, every_s, 60.0), PaidNodes(io_nodes, 1.8, io_every_s, 0.0))
     budget = Budget(currency="USD", amount=amount, nodes=paid, egress=((None, 1.0),))
     moved = Moved(egress_bytes=moved_bytes)
     lasts = lasts_s(budget, moved)
