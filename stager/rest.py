@@ -34,7 +34,9 @@ DIRECTORIES_MAX = 100
 PATH_MAX = 3000
 PARAM_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,199}$"
 PARAMS_MAX = 1000
+MEMBERS_MAX = 50_000
 ParamValue = Annotated[str, Field(max_length=100_000)] | StrictBool | StrictInt | StrictFloat
+ParamList = Annotated[list[ParamValue], Field(max_length=MEMBERS_MAX)]
 ORIGIN_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
 CALL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:+@~-]{0,199}$"
 
@@ -124,7 +126,7 @@ class WorkflowText(Sent):
     format: Literal["native", "pegasus", "wfcommons"] | None = None
     files: dict[Annotated[str, Field(pattern=BESIDE_NAME)], str] = Field(default={}, max_length=FILES_MAX)
     directories: dict[Annotated[str, Field(pattern=ORIGIN_NAME)], list[SentFile]] = Field(default={}, max_length=DIRECTORIES_MAX)
-    params: dict[Annotated[str, Field(pattern=PARAM_NAME)], ParamValue] = Field(default={}, max_length=PARAMS_MAX)
+    params: dict[Annotated[str, Field(pattern=PARAM_NAME)], ParamValue | ParamList] = Field(default={}, max_length=PARAMS_MAX)
     options: Options = Options()
 
 

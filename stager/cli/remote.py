@@ -100,8 +100,12 @@ def text_of(file: Path, options: rest.Options, values: Mapping[str, Node], broug
     names += [name_below(path, file) for path in brought.beside.read] if brought is not None else []
     beside = {name: (file.parent / name).read_text() for name in names if (file.parent / name).is_file()}
     name = file.name if re.fullmatch(rest.FILE_NAME, file.name) else "workflow.yml"
-    params: dict[str, rest.ParamValue] = {each: value.text for each, value in values.items()}
+    params: dict[str, rest.ParamValue | rest.ParamList] = {each: sent(value) for each, value in values.items()}
     return rest.WorkflowText(workflow=file.read_text(), file_name=name, format=found.value, files=beside, params=params, options=options)
+
+
+def sent(value: Node) -> rest.ParamValue | rest.ParamList:
+    return [member.text for member in value.items] if value.kind == "sequence" else value.text
 
 
 def name_below(path: Path, file: Path) -> str:

@@ -62,10 +62,11 @@ def read(
 
 
 def values_read(path: Path, given: Mapping[str, Node]) -> dict[str, str]:
-    """Of the parameters alone. Raises WorkflowInvalid."""
+    """Of the parameters alone, as they stand in texts. Raises WorkflowInvalid."""
     findings = Findings(str(path))
-    _, params = opened(compose(read_text(path, str(path)), str(path), findings), Form(findings), path, given, Beside())
-    return {each.name: each.value for each in params}
+    form = Form(findings)
+    opened(compose(read_text(path, str(path)), str(path), findings), form, path, given, Beside())
+    return form.params
 
 
 def needs_listing(spec: WorkflowSpec) -> bool:

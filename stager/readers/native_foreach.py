@@ -70,10 +70,15 @@ def read_axis(name_node: Node, node: Node, key: str, group: int, names: Names) -
         # So that its uses are no findings of their own.
         return [Axis((name,), node.place, at, group, rows=(("x",),))]
     if node.kind == "sequence":
-        values = [value for text, each, its in names.form.texts(node, at) if (value := filled(text, each, its, names)) is not None]
+        values = [value for text, each, its in names.form.texts(node, at) for value in values_in(text, each, its, names)]
         if not values:
             names.form.findings.note(node.place, at, "the list is empty, so the job would never run; give it values")
         return [Axis((name,), node.place, at, group, rows=tuple((value,) for value in values))]
+    listed = names.form.listed(node.text)
+    if listed is not None:
+        if not listed:
+            names.form.findings.note(node.place, at, f"the list {node.text} is empty, so the job would never run; give it values")
+        return [Axis((name,), node.place, at, group, rows=tuple((value,) for value in listed))]
     words = words_of(names.form.text(node, at), names.form.params)
     if words and node.kind == "scalar":
         if words != (name,):
@@ -90,6 +95,15 @@ def read_axis(name_node: Node, node: Node, key: str, group: int, names: Names) -
             return []
     reference = names.reference(node, at) if text else None
     return [Axis((name,), node.place, at, group, reference=reference)] if reference else []
+
+
+def values_in(text: str, node: Node, key: str, names: Names) -> tuple[str, ...]:
+    """Of one member of a list under foreach: those of a parameter that is a list, or one."""
+    listed = names.form.listed(text)
+    if listed is not None:
+        return listed
+    value = filled(text, node, key, names)
+    return () if value is None else (value,)
 
 
 def filled(text: str, node: Node, key: str, names: Names) -> str | None:

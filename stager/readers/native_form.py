@@ -6,7 +6,7 @@ May know: lines, units. One rule: a getter never raises; it gives the default an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -16,8 +16,9 @@ from stager.model.workflow import Origin
 from stager.ports import ImageAccess, RegistryImage
 from stager.readers.lines import Findings, Node, Place, nearest
 from stager.readers.native_beside import Beside
+from stager.readers.native_lists import Values
 from stager.readers.native_spec import ParamSpec
-from stager.readers.native_template import Template, template_of
+from stager.readers.native_template import HOLE, Template, template_of
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -160,6 +161,15 @@ def choice_of(text: str, kind: type[E]) -> E:
         raise ValueError(f"{text!r} is unknown; choose {' or '.join(known)}{nearest(text, known)}") from None
 
 
+def texts_in(node: Node) -> Iterator[str]:
+    """Of a value and of all keys and values in it."""
+    if node.kind == "scalar":
+        yield node.text
+    for item in node.items:
+        for each in item if node.kind == "mapping" else (item,):
+            yield from texts_in(each)
+
+
 def unquoted(node: Node) -> str:
     """`{tile}` without quotes is a mapping in YAML."""
     if node.kind == "mapping" and len(node.items) == 1 and node.items[0][1].is_null:
@@ -177,7 +187,7 @@ class Form:
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
         self.declared: dict[str, ParamSpec] = {}
-        self.params: dict[str, str] = {}
+        self.params = Values()
         self.used: set[str] = set()
         self.types: dict[str, Node] = {}
         self.beside, self.base = Beside(), Path()
@@ -207,6 +217,32 @@ class Form:
         except ValueError as error:
             self.findings.note(node.place, key, str(error))
             return None
+
+    def listed(self, text: str) -> tuple[str, ...] | None:
+        """The members of the list that the text names and says nothing more; None: it names none."""
+        name = self.params.named_alone(text)
+        if not name:
+            return None
+        self.used.add(name)
+        return self.params.lists[name]
+
+    def for_each(self, nodes: Iterable[Node], key: str) -> Iterator[None]:
+        """Once with each member of the list that these texts name in the place of the list; once where they name none."""
+        values, named = self.params, self.lists_in(nodes) if self.params.lists else []
+        if len(named) > 1:
+            text = f"{' and '.join(named)} are lists, and an entry takes its members from one; write one under foreach"
+            self.findings.note(next(iter(nodes)).place, key, text)
+            return
+        try:
+            for each in values.each(named[0]) if named else (values,):
+                self.params = each
+                yield
+        finally:
+            self.params = values
+
+    def lists_in(self, nodes: Iterable[Node]) -> list[str]:
+        texts = [text for node in nodes for text in texts_in(node)]
+        return [name for name in self.params.lists if any(match["key"] == name for text in texts for match in HOLE.finditer(text))]
 
     @staticmethod
     def join(key: str, name: str) -> str:

@@ -249,7 +249,7 @@ def read_run(fields: Fields, names: Names, program: tuple[str, ...]) -> tuple[tu
     if node.kind == "sequence":
         if fields.get("shell"):
             fields.form.findings.note(fields.place("shell"), fields.at("shell"), "a list under run is read by no shell; leave 'shell' out")
-        argv = tuple(template for member, at in fields.form.members(node, key) if (template := names.value(member, at)))
+        argv = tuple(template for member, at in fields.form.members(node, key) for template in arguments(member, at, names))
         if not argv or argv[0] == Template(("",)):
             fields.form.findings.note(node.place, key, "the list is empty; its first member is the program")
         if any(isinstance(piece, str) and "\0" in piece for template in argv for piece in template.pieces):
@@ -259,11 +259,21 @@ def read_run(fields: Fields, names: Names, program: tuple[str, ...]) -> tuple[tu
     if not text.strip() or "\0" in text:
         fields.form.findings.note(node.place, key, "the command is empty" if not text.strip() else "the command holds a NUL character")
     try:
-        shell, holes = compile_shell(text, names.known) if quotes_like_sh(program) else foreign_text(text, names.known, program[0])
+        apart = {name: len(fields.form.params.lists[name]) for name in fields.form.params.apart}
+        shell, holes = compile_shell(text, names.known, apart) if quotes_like_sh(program) else foreign_text(text, names.known, program[0])
         return (), shell, tuple(dict.fromkeys((*holes, *params_named(text, fields.form.params))))
     except ValueError as error:
         fields.form.findings.note(node.place, key, str(error))
         return (), text, ()
+
+
+def arguments(node: Node, key: str, names: Names) -> tuple[Template, ...]:
+    """One, or as many as a list has members that stands there alone and says nothing of what joins them."""
+    params = names.form.params
+    if node.kind == "scalar" and params.named_alone(node.text) in params.apart:
+        return tuple(Template((member,)) for member in names.form.listed(node.text) or ())
+    template = names.value(node, key)
+    return () if template is None else (template,)
 
 
 def shell_params(fields: Fields, holes: list[Hole]) -> tuple[tuple[str, str], ...]:
@@ -323,10 +333,12 @@ def read_inputs(fields: Fields, names: Names) -> tuple[InputSpec, ...]:
     if node is not None and node.kind == "mapping":
         for path_node, value in fields.form.pairs(node, key):
             at = f"{key}.{path_node.text}"
-            put_at = names.path(path_node.text, path_node, at)
-            specs.append(read_input(fields.form, names, value, at, put_at))
+            for _ in fields.form.for_each((path_node, value), at):
+                put_at = names.path(path_node.text, path_node, at)
+                specs.append(read_input(fields.form, names, value, at, put_at))
     else:
-        specs = [read_input(fields.form, names, member, at, None) for member, at in fields.form.members(node, key, single=True)]
+        for member, at in fields.form.members(node, key, single=True):
+            specs += [read_input(fields.form, names, member, at, None) for _ in fields.form.for_each((member,), at)]
     return tuple(spec for spec in specs if spec)
 
 
@@ -353,13 +365,15 @@ def read_outputs(fields: Fields, names: Names) -> tuple[OutputSpec, ...]:
     specs: list[OutputSpec | None] = []
     if node is not None and node.kind == "mapping":
         for name_node, value in fields.form.pairs(node, key):
-            specs.append(read_output(fields.form, names, name_node, value, f"{key}.{name_node.text}"))
+            at = f"{key}.{name_node.text}"
+            specs += [read_output(fields.form, names, name_node, value, at) for _ in fields.form.for_each((name_node, value), at)]
         return tuple(spec for spec in specs if spec)
     for member, at in fields.form.members(node, key, single=True):
-        if member.kind == "mapping":
-            specs.append(read_long_output(fields.form, names, member, at))
-        else:
-            specs.append(read_output(fields.form, names, member, None, at))
+        for _ in fields.form.for_each((member,), at):
+            if member.kind == "mapping":
+                specs.append(read_long_output(fields.form, names, member, at))
+            else:
+                specs.append(read_output(fields.form, names, member, None, at))
     return tuple(spec for spec in specs if spec)
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from stager.model.errors import InvalidInput
 from stager.model.units import parse_duration_s, parse_size_bytes
 from stager.model.workflow import Parameter
 from stager.readers.lines import Findings, Node, Place, compose, nearest, read_text
-from stager.readers.native_form import Form, boolean_of
+from stager.readers.native_form import Fields, Form, boolean_of
+from stager.readers.native_lists import LIST, LIST_OF, Values, list_text, members_of
 from stager.readers.native_origins import check_query
 from stager.readers.native_spec import PARAM_KEYS, ParamSpec
 from stager.readers.native_template import KEY, TAKEN
@@ -29,6 +31,7 @@ NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
 SECRET_NAME = re.compile(r"(?:.*_)?(?:password|passwd|secret|token|access_key|api_key|private_key|credentials?)", re.IGNORECASE)
 URL_WITH_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@\s]*:[^/@\s]*@")
 SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+Sent = str | int | float | bool
 ON_THE_COMMAND_LINE, AT_THE_SUBMIT, IN_THE_REQUEST = "--param", "as submitted", "params"
 EMPTY_FILE = "the file is empty; it holds values of parameters, as in seed: 7"
 
@@ -82,7 +85,14 @@ TYPES: dict[str, Callable[[str], str]] = {
 
 
 def value_of(spec: ParamSpec, text: str) -> str:
-    """In the one spelling in which it is put in. Raises ValueError."""
+    """In the one spelling in which it is recorded, and but for lists put in. Raises ValueError."""
+    if spec.is_list:
+        return list_text([member_of(spec, member) for member in members_of(text_value(text))])
+    return member_of(spec, text)
+
+
+def member_of(spec: ParamSpec, text: str) -> str:
+    """Of a list, or the value that is none."""
     refuse_secret(text)
     value = TYPES[spec.type](text_value(text))
     if spec.choices and value not in spec.choices:
@@ -92,6 +102,7 @@ def value_of(spec: ParamSpec, text: str) -> str:
 
 def described(spec: ParamSpec) -> str:
     kind = " or ".join(spec.choices) if spec.choices else spec.type
+    kind = f"{LIST_OF}{kind}" if spec.is_list else kind
     return f"{spec.name} ({kind}, {'required' if spec.default is None else 'default ' + repr(spec.default[:SHOWN_CHARS])})"
 
 
@@ -108,7 +119,7 @@ def refuse_secret(text: str) -> None:
 
 
 def read_params(form: Form, node: Node | None) -> dict[str, ParamSpec]:
-    """`name: default`, `name:` with nothing (a text that must be given), or a mapping."""
+    """`name: default`, which may be a list, `name:` with nothing (a text that must be given), or a mapping."""
     specs: dict[str, ParamSpec] = {}
     for name_node, value in form.pairs(node, "params"):
         name, key = name_node.text, f"params.{name_node.text}"
@@ -137,24 +148,44 @@ def name_fits(form: Form, node: Node, key: str) -> bool:
 def read_param(form: Form, name_node: Node, node: Node, key: str) -> ParamSpec:
     name, place = name_node.text, name_node.place
     if node.kind != "mapping":
-        default = None if node.is_null else form.text(node, key)
-        return checked(form, ParamSpec(name, place, key, default=default), node)
+        default = None if node.is_null else default_text(form, node, key)
+        return checked(form, ParamSpec(name, place, key, default=default, is_list=node.kind == "sequence"), node)
     fields = form.fields(node, key, PARAM_KEYS)
-    kind = fields.parsed("type", type_named, "string")
+    default_node = fields.get("default")
+    kind, is_list = fields.parsed("type", type_named, ("string", default_node is not None and default_node.kind == "sequence"))
     choices = tuple(text for text, _, _ in form.texts(fields.get("choices"), fields.at("choices")))
     if fields.get("choices") is not None and not choices:
         form.findings.note(fields.place("choices"), fields.at("choices"), "the list is empty; write the values that may be chosen")
     fields.text("description")
-    spec = ParamSpec(name, place, key, kind)
+    spec = ParamSpec(name, place, key, kind, is_list=is_list, separator=separator_of(fields, is_list=is_list))
     try:
-        spec = ParamSpec(name, place, key, kind, choices=tuple(dict.fromkeys(value_of(spec, text) for text in choices)))
+        spec = replace(spec, choices=tuple(dict.fromkeys(member_of(spec, text) for text in choices)))
     except ValueError as error:
         form.findings.note(fields.place("choices"), fields.at("choices"), str(error))
-    default_node = fields.get("default")
     if default_node is None:
         return spec
-    text = form.text(default_node, fields.at("default"))
-    return checked(form, ParamSpec(name, place, key, kind, text, spec.choices), default_node)
+    if default_node.kind == "sequence" and not is_list:
+        text = f"the default is a list, and the type is {kind}; write type: list of {kind}"
+        form.findings.note(default_node.place, fields.at("default"), text)
+        return spec
+    return checked(form, replace(spec, default=default_text(form, default_node, fields.at("default"))), default_node)
+
+
+def separator_of(fields: Fields, *, is_list: bool) -> str | None:
+    """What stands between the members of a list where they are one text."""
+    node = fields.nodes.get("separator")
+    if node is None:
+        return None
+    text = fields.form.text(node, fields.at("separator"))
+    if not is_list or "\0" in text:
+        what = "a separator holds no NUL character" if is_list else "only the members of a list are joined; write type: list"
+        fields.form.findings.note(node.place, fields.at("separator"), what)
+    return text
+
+
+def default_text(form: Form, node: Node, key: str) -> str:
+    """Of a list that is written as one, as of a single text."""
+    return list_text([text for text, _, _ in form.texts(node, key)]) if node.kind == "sequence" else form.text(node, key)
 
 
 def checked(form: Form, spec: ParamSpec, node: Node) -> ParamSpec:
@@ -162,16 +193,20 @@ def checked(form: Form, spec: ParamSpec, node: Node) -> ParamSpec:
     if spec.default is None:
         return spec
     try:
-        return ParamSpec(spec.name, spec.place, spec.key, spec.type, value_of(spec, spec.default), spec.choices)
+        return replace(spec, default=value_of(spec, spec.default))
     except ValueError as error:
         form.findings.note(node.place, spec.key, str(error))
-        return ParamSpec(spec.name, spec.place, spec.key, spec.type, "", spec.choices)
+        return replace(spec, default="")
 
 
-def type_named(text: str) -> str:
-    if text not in TYPES:
-        raise ValueError(f"{text!r} is no type of a parameter; choose {', '.join(TYPES)}{nearest(text, TYPES)}")
-    return text
+def type_named(text: str) -> tuple[str, bool]:
+    """(the type, and that it is one of the members of a list)"""
+    is_list = text == LIST or text.startswith(LIST_OF)
+    of = text.removeprefix(LIST_OF).strip() if text != LIST else "string"
+    if of not in TYPES:
+        known = (*TYPES, LIST)
+        raise ValueError(f"{text!r} is no type of a parameter; choose {', '.join(known)} or {LIST_OF}TYPE{nearest(of, known)}")
+    return of, is_list
 
 
 def values_of(form: Form, specs: Mapping[str, ParamSpec], given: Mapping[str, Node], place: Place) -> tuple[Parameter, ...]:
@@ -189,7 +224,7 @@ def values_of(form: Form, specs: Mapping[str, ParamSpec], given: Mapping[str, No
         value, own = spec.default or "", given.get(name)
         if own is not None:
             try:
-                value = value_of(spec, own.text)
+                value = value_given(spec, own)
             except ValueError as error:
                 form.findings.note(own.place, name, f"{error}; {known(specs)}")
         found.append(Parameter(name, value, own is not None))
@@ -197,6 +232,24 @@ def values_of(form: Form, specs: Mapping[str, ParamSpec], given: Mapping[str, No
     if size_bytes > VALUES_BYTES_MAX:
         form.findings.note(place, "params", f"the values have {size_bytes:,} bytes, of {VALUES_BYTES_MAX:,} at most; put them in a file")
     return tuple(found)
+
+
+def value_given(spec: ParamSpec, node: Node) -> str:
+    """Raises ValueError."""
+    if node.kind != "sequence":
+        return value_of(spec, node.text)
+    if not spec.is_list:
+        raise ValueError(f"the value of {spec.name} is one {spec.type}, and this is a list")
+    return value_of(spec, list_text([member.text for member in node.items]))
+
+
+def put_in(specs: Mapping[str, ParamSpec], params: Iterable[Parameter]) -> Values:
+    """The values as they stand in texts: members of a list are joined."""
+    lists = {each.name: members_of(each.value) for each in params if specs[each.name].is_list}
+    joined = {name: (" " if specs[name].separator is None else str(specs[name].separator)).join(lists[name]) for name in lists}
+    found = Values({each.name: joined.get(each.name, each.value) for each in params}, lists)
+    found.apart = {name for name in lists if specs[name].separator is None}
+    return found
 
 
 def known(specs: Mapping[str, ParamSpec]) -> str:
@@ -220,7 +273,7 @@ def given_values(pairs: Iterable[tuple[str, str]], file: Path | None = None) -> 
 
 
 def values_in(file: Path) -> dict[str, Node]:
-    """Of a YAML or JSON file: one mapping, names to single values, as they are written."""
+    """Of a YAML or JSON file: one mapping, names to single values or lists of them, as they are written."""
     shown = str(file)
     findings = Findings(shown)
     text = read_text(file, shown)
@@ -233,9 +286,10 @@ def values_in(file: Path) -> dict[str, Node]:
     for name, value in form.pairs(root, ""):
         if value.is_null:
             findings.note(value.place, name.text, 'it has no value; write one, or leave the line out ("" is an empty text)')
-        elif value.kind != "scalar":
-            findings.note(value.place, name.text, "the value of a parameter is one text, number or truth value, and this is several")
-        values[name.text] = Node("scalar", Place(value.place.line, value.place.column, shown), value.text)
+        elif value.kind == "mapping" or any(each.kind != "scalar" for each in value.items):
+            findings.note(value.place, name.text, "the value of a parameter is one text, number or truth value, or a list of them")
+        place = Place(value.place.line, value.place.column, shown)
+        values[name.text] = Node(value.kind, place, value.text, items=value.items)
     findings.raise_if_any()
     return values
 
@@ -250,9 +304,15 @@ def scalar(text: str, where: str) -> Node:
     return Node("scalar", Place(file=where), text)
 
 
-def sent_values(values: Mapping[str, str | int | float | bool]) -> dict[str, Node]:
+def sent_values(values: Mapping[str, Sent | Sequence[Sent]]) -> dict[str, Node]:
     """Of a request: JSON's numbers and truth values as they are written there."""
-    return {name: scalar(value if isinstance(value, str) else json.dumps(value), IN_THE_REQUEST) for name, value in values.items()}
+    return {name: sent_value(value) for name, value in values.items()}
+
+
+def sent_value(value: Sent | Sequence[Sent]) -> Node:
+    if isinstance(value, (str, int, float)):
+        return scalar(value if isinstance(value, str) else json.dumps(value), IN_THE_REQUEST)
+    return Node("sequence", Place(file=IN_THE_REQUEST), items=[sent_value(each) for each in value])
 
 
 def resubmitted(params: Iterable[Parameter]) -> dict[str, Node]:

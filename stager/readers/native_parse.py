@@ -20,7 +20,7 @@ from stager.readers.native_form import Fields, Form, integer_of
 from stager.readers.native_include import Including
 from stager.readers.native_jobs import read_defaults, read_jobs, read_types
 from stager.readers.native_origins import default_origin, read_origins
-from stager.readers.native_params import read_params, values_of
+from stager.readers.native_params import put_in, read_params, values_of
 from stager.readers.native_references import Names
 from stager.readers.native_spec import (
     FILE_KEYS,
@@ -95,7 +95,7 @@ def opened(root: Node, form: Form, path: Path, given: Mapping[str, Node], beside
     params = values_of(form, specs, given, fields.place("params")) if len(findings.found) == count else ()
     if len(findings.found) > count:
         findings.raise_if_any()
-    form.declared, form.params = specs, {each.name: each.value for each in params}
+    form.declared, form.params = specs, put_in(specs, params)
     return fields, params
 
 

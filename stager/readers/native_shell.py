@@ -7,23 +7,29 @@ text, so whatever this reading of sh gets wrong can split a value at its spaces,
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from stager.readers.native_template import FORMAT, HOLE, PARTS, Hole, hole_of, left_alone, unescaped
 
 HEREDOC = re.compile(r"<<-?[ \t]*(\\?)(['\"]?)([A-Za-z0-9_.-]+)\2")
 WORD = re.compile(r"\w+")
 FORMAT_WORD = re.compile(FORMAT.replace("\\.", "p"))
+# Beside the beginning and the end of the text.
+WORD_BEGINS, WORD_ENDS = " \t\n(", " \t\n;|&)<>"
+NONE_APART: Mapping[str, int] = MappingProxyType({})
 KEY_SIGNS, NOT_FIRST = "abcdefghijklmnopqrstuvwxyz0123456789_", "0123456789_"
 BACK = {"(": ")", "{": "}", "`": "`", '"': '"'}
 
 
-def compile_shell(text: str, keys: Collection[str]) -> tuple[str, tuple[Hole, ...]]:
-    """The text to run and the holes whose variables it needs. Raises ValueError where a value cannot stand."""
+def compile_shell(text: str, keys: Collection[str], apart: Mapping[str, int] = NONE_APART) -> tuple[str, tuple[Hole, ...]]:
+    """The text to run and the holes whose variables it needs. `apart`: lists by the number of their members, each of which is a word
+    where the list is one. Raises ValueError where a value cannot stand.
+    """
     named = holes_named(text, keys)
     if not keys or "{" not in text:
         return text, tuple(dict.fromkeys(named))
-    lexer = ShellLexer(text, keys)
+    lexer = ShellLexer(text, keys, apart)
     lexer.run()
     return "".join(lexer.out), tuple(dict.fromkeys(lexer.holes + named))
 
@@ -47,8 +53,8 @@ class ShellLexer:
     """`open` holds the closing signs of what we are in, innermost last: `)` `}` `` ` `` for code, `"` for double quotes, `))` for
     arithmetic. `quoted` holds, for each of them, whether it lies in double quotes: no walk through all that is open at each sign."""
 
-    def __init__(self, text: str, keys: Collection[str]) -> None:
-        self.text, self.keys = text, keys
+    def __init__(self, text: str, keys: Collection[str], apart: Mapping[str, int]) -> None:
+        self.text, self.keys, self.apart = text, keys, apart
         self.out: list[str] = []
         self.holes: list[Hole] = []
         self.open: list[str] = []
@@ -128,8 +134,29 @@ class ShellLexer:
     def brace(self) -> None:
         if self.arithmetic:
             self.substitute(None)
-        else:
-            self.substitute("${%s}" if self.in_quotes() else '"${%s}"')
+        elif self.in_quotes():
+            self.substitute("${%s}")
+        elif not self.members():
+            self.substitute('"${%s}"')
+
+    def members(self) -> bool:
+        """At a list that is a word of its own: its members, each a word. Behind a `=` they stay one, so that none is ever a command."""
+        match = HOLE.match(self.text, self.position)
+        if match is None or match["key"] not in self.apart or match["part"] or match["format"]:
+            return False
+        if not self.begins_word(self.position) or self.text[match.end() : match.end() + 1] not in WORD_ENDS:
+            return False
+        key, count = match["key"], self.apart[match["key"]]
+        holes = [Hole(key, str(number)) for number in range(1, count + 1)]
+        self.out.append(" ".join([f'"${{{hole.variable}}}"' for hole in holes]))
+        self.holes += holes or [Hole(key)]
+        self.position = match.end()
+        return True
+
+    def begins_word(self, position: int) -> bool:
+        while self.text.endswith("\\\n", 0, position):
+            position -= 2
+        return position == 0 or (self.text[position - 1] in WORD_BEGINS and not self.text.endswith("\\", 0, position - 1))
 
     def single_quotes(self) -> None:
         """Up to the closing quote; a hole inside leaves the single quotes, and comes back."""

@@ -54,7 +54,7 @@ ORIGIN_KEYS = {
 # Of an included file, and those of them whose entries join the workflow's own.
 INCLUDED_KEYS = ("stager", "include", "params", "types", "io_hints")
 MERGED_KEYS = INCLUDED_KEYS[2:]
-PARAM_KEYS = ("type", "default", "choices", "description")
+PARAM_KEYS = ("type", "default", "choices", "separator", "description")
 FILE_KEYS = ("from", "as", "size", "sha256", "executable", "literal")
 SOURCE_KEYS = ("at", "site", "priority")
 SHARED_KEYS = (
@@ -88,7 +88,9 @@ HINT_KEYS = ("compute", "output", "read_fraction")
 
 @dataclass(frozen=True, slots=True)
 class ParamSpec:
-    """A parameter as it is declared. `default` None: it must be given."""
+    """A parameter as it is declared. `default` None: it must be given. `is_list`: `type` and `choices` are those of its members, and
+    `separator` joins them; None: nothing was said.
+    """
 
     name: str
     place: Place
@@ -96,6 +98,13 @@ class ParamSpec:
     type: str = "string"
     default: str | None = None
     choices: tuple[str, ...] = ()
+    is_list: bool = False
+    separator: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """As it is written."""
+        return f"list of {self.type}" if self.is_list else self.type
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from stager.readers.lines import closest, nearest
+from stager.readers.native_lists import Values
 
 KEY = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 # Variables that programs look at, and a word of foreach.
@@ -50,7 +51,7 @@ PARTS: dict[str, Callable[[str], str]] = {"": str, "name": name_of, "stem": stem
 @dataclass(frozen=True, slots=True)
 class Hole:
     """The place of a value. `variable` is the environment variable that carries it to shells; `__` cannot come in a key, so no two meet.
-    `format`: how a number is written there.
+    `format`: how a number is written there. A `part` that is a number is one member of a list, the first of which is 1: no text can say it.
     """
 
     key: str
@@ -67,7 +68,11 @@ class Hole:
         return f"{{{self.key}{'.' + self.part if self.part else ''}{':' + self.format if self.format else ''}}}"
 
     def value(self, row: Mapping[str, str]) -> str:
-        """Raises ValueError where it is to be written as a number and is none."""
+        """Raises ValueError where it is to be written as a number and is none, or where a part of a list is asked for."""
+        if isinstance(row, Values) and self.key in row.lists and self.part:
+            if not self.part.isdigit():
+                raise ValueError(f"{self.source} is a part of one text, and {self.key} is a list; use it under foreach, inputs or outputs")
+            return row.lists[self.key][int(self.part) - 1]
         text = PARTS[self.part](row[self.key])
         return self.formatted(text) if self.format else text
 

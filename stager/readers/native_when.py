@@ -8,12 +8,13 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stager.model.units import parse_duration_s, parse_size_bytes
 from stager.readers.lines import nearest
 from stager.readers.native_form import boolean_of
+from stager.readers.native_lists import Values
 from stager.readers.native_params import value_of
 from stager.readers.native_spec import ParamSpec
 
@@ -66,7 +67,7 @@ class Operand:
     spec: ParamSpec | None = None
 
 
-def holds(text: str, specs: Mapping[str, ParamSpec], values: Mapping[str, str], used: set[str]) -> bool:
+def holds(text: str, specs: Mapping[str, ParamSpec], values: Values, used: set[str]) -> bool:
     """The outcome with these values. Raises ValueError that says what cannot be read. `used`: takes the parameters that are named."""
     if len(text) > LENGTH_MAX:
         raise ValueError(f"the condition has more than {LENGTH_MAX} characters")
@@ -91,7 +92,7 @@ def tokens_of(text: str) -> list[Token]:
 class Reading:
     """From the first token to the last, weighing as it goes. Both sides of `and` and `or` are read, so that each slip is told."""
 
-    def __init__(self, tokens: list[Token], specs: Mapping[str, ParamSpec], values: Mapping[str, str], used: set[str]) -> None:
+    def __init__(self, tokens: list[Token], specs: Mapping[str, ParamSpec], values: Values, used: set[str]) -> None:
         self.tokens, self.specs, self.values, self.used = tokens, specs, values, used
         self.at = self.depth = 0
 
@@ -165,6 +166,8 @@ class Reading:
         raise ValueError(f"the condition {where} where a parameter or a value should stand; write it {EXAMPLE}")
 
     def among(self, left: Operand) -> bool:
+        if self.next.kind == "word" and self.next.text not in WORDS:
+            return self.member(left, self.operand())
         if not self.takes("["):
             raise ValueError("behind 'in' stands a list, as in mode in ['fast', 'full']")
         members = [self.operand()]
@@ -176,11 +179,23 @@ class Reading:
         equal = [self.compared(left, "==", member) for member in members]
         return any(equal)
 
+    def member(self, left: Operand, right: Operand) -> bool:
+        """Of a parameter that is a list."""
+        spec = right.spec
+        if spec is None or not spec.is_list:
+            raise ValueError(f"{right.text!r} is no list; behind 'in' stands one, as in mode in ['fast', 'full']")
+        if left.spec is not None and (left.spec.is_list or left.spec.type != spec.type):
+            raise ValueError(f"{left.text!r} is a {left.spec.kind}, and the members of {right.text!r} are each a {spec.type}")
+        measure, one = MEASURE[spec.type], replace(spec, is_list=False)
+        wanted = measure(self.value(left, one))
+        return any(measure(member) == wanted for member in self.values.lists[right.text])
+
     def truth(self, operand: Operand) -> bool:
         if operand.spec is None:
             if operand.text in ("true", "false"):
                 return operand.text == "true"
             raise ValueError(f"{operand.text!r} alone is neither true nor false; compare it with a parameter, {EXAMPLE}")
+        self.refuse_list(operand)
         if operand.spec.type != "boolean":
             raise ValueError(f"{operand.text!r} is a {operand.spec.type}, so compare it, as in {operand.text} == 'VALUE'")
         return bool(boolean_of(self.values[operand.text]))
@@ -189,12 +204,18 @@ class Reading:
         spec = left.spec or right.spec
         if spec is None:
             raise ValueError(f"{left.text!r} and {right.text!r} are both values; compare one with a parameter")
+        self.refuse_list(left)
+        self.refuse_list(right)
         if left.spec is not None and right.spec is not None and left.spec.type != right.spec.type:
             raise ValueError(f"{left.text!r} is a {left.spec.type} and {right.text!r} is a {right.spec.type}; they cannot be compared")
         if spec.type in ("string", "boolean") and sign not in ("==", "!="):
             raise ValueError(f"{sign!r} compares numbers, and {spec.name!r} is a {spec.type}; use ==, != or in")
         measure = MEASURE[spec.type]
         return COMPARE[sign](measure(self.value(left, spec)), measure(self.value(right, spec)))
+
+    def refuse_list(self, operand: Operand) -> None:
+        if operand.spec is not None and operand.spec.is_list:
+            raise ValueError(f"{operand.text!r} is a list; ask for one of its members, as in 'VALUE' in {operand.text}")
 
     def value(self, operand: Operand, spec: ParamSpec) -> str:
         """In the spelling of the parameter that it is compared with."""

@@ -92,16 +92,18 @@ StagerSubmitOperator(task_id="sent", workflow="beside-workflow.yml", env={{"GREE
 
 
 def test_parameters_of_the_workflow_are_templated(connected: Service, data: Path) -> None:
-    text = small(data, "parameters", "echo {night} {count} > b", "params:\n  night:\n  count: {type: integer, default: 1}\n")
+    text = small(
+        data, "parameters", "echo {night} {count} {names} > b", "params:\n  night:\n  count: {type: integer, default: 1}\n  names: [x]\n"
+    )
     run = run_dag(
         "parameters",
         f"""{IMPORTS}
-values = {{"night": "of {{{{ dag_run.dag_id }}}}", "count": 3}}
+values = {{"night": "of {{{{ dag_run.dag_id }}}}", "count": 3, "names": ["a", "{{{{ dag_run.dag_id }}}}"]}}
 StagerSubmitOperator(task_id="sent", workflow={text!r}, workflow_params=values)
 """,
     )
     assert state_of(run, "sent") == "success"
-    assert (data / "out" / "parameters").read_text() == "of parameters 3\n"
+    assert (data / "out" / "parameters").read_text() == "of parameters 3 a parameters\n"
 
 
 def test_mapped_tasks_have_a_run_each(connected: Service, token: str, data: Path) -> None:
@@ -119,7 +121,7 @@ def test_mapped_tasks_have_a_run_each(connected: Service, token: str, data: Path
         ({"workflow": "absent.yml"}, "absent.yml"),
         ({"files": ["absent.yml"]}, "absent"),
         ({"workflow_params": {"nite": "m31"}}, "no parameter 'nite'"),
-        ({"workflow_params": {"night": ["m31"]}}, r"workflow_params\.night"),
+        ({"workflow_params": {"night": {"m31": 1}}}, r"workflow_params\.night"),
         ({"options": {"spil": "x"}}, r"options\.spil: Extra inputs are not permitted$"),
         ({"workflow_format": "pegasos"}, r"workflow_format: Input should be 'native', 'pegasus' or 'wfcommons'$"),
     ],

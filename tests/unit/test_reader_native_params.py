@@ -228,7 +228,7 @@ def test_what_is_wrong_in_a_file_of_values_has_its_line(tmp_path: Path) -> None:
         ("", "the file is empty; it holds values of parameters"),
         ("# nothing\n", "the file is empty; it holds values of parameters"),
         ("- a\n", "1:1: this should be a mapping (key: value), and is a list"),
-        ("a: [1]\n", "1:4: a: the value of a parameter is one text, number or truth value, and this is several"),
+        ("a: [[1]]\n", "1:4: a: the value of a parameter is one text, number or truth value, or a list of them"),
         ("a:\n", '1:3: a: it has no value; write one, or leave the line out ("" is an empty text)'),
         ("a: 1\na: 2\n", "2:1: a: the same key twice; keep one of them"),
         ('{"a": }', "1:7: a: it has no value"),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from stager.client import RestClient
 
 RESUMES_MAX = 5
+Value = str | int | float | bool
 JOBS_NAMED = 5
 LOG_BYTES, LOG_LINES = 4096, 30
 
@@ -53,7 +54,7 @@ class StagerSubmitOperator(BaseOperator):
         workflow: str,
         files: Sequence[str] = (),
         workflow_format: Literal["native", "pegasus", "wfcommons"] | None = None,
-        workflow_params: Mapping[str, str | int | float | bool] | None = None,
+        workflow_params: Mapping[str, Value | Sequence[Value]] | None = None,
         options: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         stager_conn_id: str = StagerHook.default_conn_name,
