@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from stager.adapters.origin_access import IonodeOriginAccess
-from stager.cli.options import Given
+from stager.cli.options import Bounds, Given, bounded
 from stager.cli.running import run_to_end
 from stager.cli.workflow_file import credentials_of, read_to_run
 from stager.client.warm_start import WarmStart
@@ -38,6 +38,7 @@ def submit_here(
     given: Given,
     plan_file: Path | None,
     asked: SubmitOptions,
+    bounds: Bounds,
     warm: WarmStart | None,
     *,
     priority: int,
@@ -51,6 +52,12 @@ def submit_here(
     workflow = read_to_run(settings, file, output_origin, given, access)
     require_native(workflow)
     workflow = as_asked(workflow, asked)
+    if plan_file is None:
+        asked = bounded(asked, bounds, settings, workflow)
+    elif workflow.bounds.said:
+        from stager.cli.bounds import require_unbounded
+
+        require_unbounded(bounds, workflow.bounds)
     ready = ready_to_run(workflow, settings, access, asked)
     plan, reused = ready.plan, told_reuse(workflow, ready, by_name=asked.reuse_by_name)
     budget = ready.within.budget if ready.within is not None else None

@@ -19,6 +19,7 @@ from stager.service.settings import Settings, read_settings, state_dir_of
 from stager.service.state_dir import StateDir
 
 if TYPE_CHECKING:
+    from stager.model.workflow import Workflow
     from stager.service.prepare import SubmitOptions
 
     # Generic to type checkers; at run time only the newest of the releases that we allow can be subscripted.
@@ -205,7 +206,9 @@ class Bounds:
 
     @property
     def asked(self) -> bool:
-        return self != Bounds()
+        """Somebody wants one of several ways chosen. `none` takes away what a workflow says of itself."""
+        said = [value for value in (self.budget, self.finish_by) if value not in (None, "none")]
+        return bool(said or self.objective or self.anyway or self.prices)
 
 
 def bounds_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -228,21 +231,25 @@ def bounds_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return collected
 
 
-def bounded(asked: SubmitOptions, bounds: Bounds, settings: Settings) -> SubmitOptions:
-    """With them, where some are given."""
-    if not bounds.asked:
+def bounded(asked: SubmitOptions, bounds: Bounds, settings: Settings, workflow: Workflow) -> SubmitOptions:
+    """With them, where some are given, or the workflow has some itself."""
+    if not bounds.asked and not workflow.bounds.said:
         return asked
     # Others begin sooner without this.
     from stager.cli.bounds import within
 
-    return dataclasses.replace(asked, within=within(bounds, settings))
+    return dataclasses.replace(asked, within=within(bounds, workflow.bounds, settings))
 
 
 budget_option = click.option(
-    "--budget", metavar="MONEY", help="what the run may cost, as in '20 USD': refused where it may cost more, paused before it does"
+    "--budget",
+    metavar="MONEY",
+    help="what the run may cost, as in '20 USD': refused where it may cost more, paused before it does; none: whatever FILE says",
 )
 finish_by_option = click.option(
-    "--finish-by", metavar="TIME", help="when it is to have ended, as in 18:00, +3h or 2026-11-27T18:00:00+01:00: refused where it may not"
+    "--finish-by",
+    metavar="TIME",
+    help="when it is to have ended, as in 18:00, +3h or 2026-11-27T18:00:00+01:00: refused where it may not; none: whatever FILE says",
 )
 objective_option = click.option(
     "--objective",

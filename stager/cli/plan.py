@@ -209,8 +209,10 @@ def command(
     of_all = cluster is not None or simulated or (shown.output is not None and shown.drawn is None)
     require_fit(shown, bounds, of_all=of_all, of_results=asked.is_part)
     settings = settings_of(where.state_dir, capacity, cores)
-    options_here = bounded(SubmitOptions(spill, ignore_profiles, no_direct, copies, **asked.words()), bounds, settings)
+    options_here = SubmitOptions(spill, ignore_profiles, no_direct, copies, **asked.words())
     workflow = as_asked(read_only(settings, file, output_origin, given), options_here)
+    if not of_all and shown.explain is None:
+        options_here = bounded(options_here, bounds, settings, workflow)
     plan_here(settings, workflow, options_here, cluster, shown, simulated=simulated)
 
 

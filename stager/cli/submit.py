@@ -13,7 +13,6 @@ from stager.cli.options import (
     Given,
     Reuse,
     Where,
-    bounded,
     bounds_option,
     capacity_option,
     copies_option,
@@ -125,9 +124,9 @@ def command(
         from stager.service.prepare import SubmitOptions
 
         asked = replace(asked, reuse=False) if plan_file is not None else asked
-        options_here = bounded(SubmitOptions(spill, ignore_profiles, no_direct, copies, **asked.words()), bounds, settings)
+        options_here = SubmitOptions(spill, ignore_profiles, no_direct, copies, **asked.words())
         shown = {"detach": detach, "quiet": quiet, "as_json": as_json}
-        return submit_here(settings, file, output_origin, given, plan_file, options_here, warm, priority=priority, **shown)
+        return submit_here(settings, file, output_origin, given, plan_file, options_here, bounds, warm, priority=priority, **shown)
 
 
 def require_fit(where: Where, plan_file: Path | None, bounds: Bounds, *, of_results: bool, sized: bool) -> None:

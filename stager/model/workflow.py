@@ -201,6 +201,22 @@ class RunTarget(Record):
     on: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a workflow says of the money and time of its runs, as it is written; empty: nothing. Who submits it may say otherwise.
+    `objective`: `time` or `cost`.
+    """
+
+    budget: str = ""
+    finish_by: str = ""
+    objective: str = ""
+
+    @property
+    def said(self) -> bool:
+        """It says something."""
+        return bool(self.budget or self.finish_by or self.objective)
+
+
 class Derived:
     """Values that follow from a workflow, kept with it once they are known, and no part of its value."""
 
@@ -213,7 +229,8 @@ class Workflow(Derived):
     runs the jobs itself; empty: we do. Jobs of an engine have no command of stager's. `source_digest`: of the workflow file as it was read;
     empty: nobody kept it. `until`: what it was asked for as far as, of a larger one; empty: all of it. `params`: what its texts were
     filled in with; told, and nothing decides by them. `anew`: a mark of one run, whose inputs are fetched whatever is cached; empty: what
-    is cached under the same token is as good. `notify`: who is told of its runs, where the administrator allows it.
+    is cached under the same token is as good. `notify`: who is told of its runs, where the administrator allows it. `bounds`: what is
+    taken of money and time where its submitter says nothing.
     """
 
     name: str
@@ -231,6 +248,7 @@ class Workflow(Derived):
     params: tuple[Parameter, ...] = ()
     notify: tuple[RunTarget, ...] = ()
     anew: str = ""
+    bounds: Bounds = Bounds()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ LINKS_MAX = 5_000_000
 IMAGE_NUMBER = -1
 ID_LENGTH_MAX = 160
 ALONE = re.compile(
-    r"(?:name|engine|origins|io_hints|on_failure|on_exists|spill|notify|defaults|finals)\b"
+    r"(?:name|engine|origins|io_hints|on_failure|on_exists|spill|notify|budget|finish_by|objective|defaults|finals)\b"
     r"|jobs\.[^.]+\.(?:run|shell|inputs|after|env|env_pass|cores|memory|memory_limit|retries|timeout|type|stdin)\b"
     r"|jobs\.[^.]+\.(?:isolate|container|idempotent|deterministic|reuse)\b"
 )
@@ -94,6 +94,7 @@ class Expansion:
             engine=self.spec.engine,
             params=self.spec.params,
             notify=self.spec.notify,
+            bounds=self.spec.bounds,
         )
 
     def unused(self, used: set[str]) -> Iterator[str]:

@@ -75,6 +75,11 @@ def parse(
         from stager.readers.native_notify import read_targets
 
         spec.notify = read_targets(form, fields.get("notify"))
+    if any(fields.get(name) is not None for name in ("budget", "finish_by", "objective")):
+        # Few are bounded.
+        from stager.readers.native_bounds import read_bounds
+
+        spec.bounds = read_bounds(fields, engine)
     spec.params, spec.unused_params = params, tuple(each.name for each in params if each.name not in form.used)
     return spec
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stager.model.files import OnExists
-from stager.model.workflow import IoHint, OnFailure, Origin, Parameter, RunTarget
+from stager.model.workflow import Bounds, IoHint, OnFailure, Origin, Parameter, RunTarget
 from stager.ports import RegistryImage
 from stager.readers.lines import Place
 from stager.readers.native_rows import Wildcards
@@ -33,6 +33,9 @@ TOP_KEYS = (
     "on_exists",
     "spill",
     "notify",
+    "budget",
+    "finish_by",
+    "objective",
 )
 ORIGIN_KEYS = {
     "file": ("url", "bandwidth"),
@@ -279,3 +282,4 @@ class WorkflowSpec:
     unused_params: tuple[str, ...] = ()
     images: dict[str, RegistryImage] = field(default_factory=dict)
     notify: tuple[RunTarget, ...] = ()
+    bounds: Bounds = Bounds()

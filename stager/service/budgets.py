@@ -23,7 +23,7 @@ from stager.model.prices import ClusterPrices, PriceTable, prices_for
 from stager.model.profile import Profiles
 from stager.model.topology import OriginLink, Topology
 from stager.model.units import format_duration, format_money, parse_duration_s, parse_money
-from stager.model.workflow import OriginKind, Workflow, bandwidths_of, graph_of
+from stager.model.workflow import Bounds, OriginKind, Workflow, bandwidths_of, graph_of
 from stager.planning.beliefs import COMPUTE_S, JOBS_DISK_RATE, MODEL, OVERHEAD_S, SIZE_BYTES, Edge, link_at_edge, measured
 from stager.planning.budget import AT_ONCE, Budget, Moved, PaidNodes, fetch_of, money_of, upload_of
 from stager.planning.cost import on_front, storage_money
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 NAMED = 3
 TIME, COST = "time", "cost"
+NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,15 @@ class Chosen:
     @property
     def budget(self) -> Budget:
         return self.way.budget
+
+
+def asked_of(given: Bounds, said: Bounds) -> Bounds:
+    """What is given at a submit counts more than what the workflow says; `none` takes that away."""
+    return Bounds(
+        "" if given.budget == NONE else given.budget or said.budget,
+        "" if given.finish_by == NONE else given.finish_by or said.finish_by,
+        given.objective or said.objective,
+    )
 
 
 def within_of(

@@ -23,7 +23,7 @@ from stager.adapters.origin_access import IonodeOriginAccess
 from stager.model.errors import Denied, InvalidInput, StagerError
 from stager.model.prices import prices_for
 from stager.model.profile import Profiles
-from stager.model.workflow import Workflow, values_of
+from stager.model.workflow import Bounds, Workflow, values_of
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Plan, ReusedJob
 from stager.planning.plan_json import to_json
@@ -128,8 +128,8 @@ class Submissions(Rights):
     def plan(self, body: bytes, tenant: str) -> bytes:
         """A `rest.Planned` as JSON."""
         upload = understood(body, rest.WorkflowText)
-        asked = chosen(upload.options, self.settings)
         with self.read(upload, tenant) as read:
+            asked = chosen(upload.options, self.settings, read.workflow)
             workflow, settings = as_asked(read.workflow, asked), self.settings_for(tenant)
             answers = at_destinations(workflow, read.access) if not workflow.engine else {}
             # The values of variables come with a submit only.
@@ -166,7 +166,7 @@ class Submissions(Rights):
             require_runnable(read.format, "this")
             require_native(read.workflow)
             check_env(read.workflow, sent.env)
-            asked = chosen(sent.options, self.settings)
+            asked = chosen(sent.options, self.settings, read.workflow)
             workflow = as_asked(read.workflow, asked)
             ready = ready_to_run(workflow, self.settings_for(tenant), read.access, asked, tenant, sent.env)
             with closing_results(ready.found):
@@ -187,7 +187,7 @@ class Submissions(Rights):
             if sent.options.rerun or sent.options.until or sent.options.begin:
                 text = f"{read.workflow.engine} chooses which jobs run: leave out rerun, until and begin"
                 raise InvalidInput(text, code="bad_parameter", subject="options")
-            plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options, self.settings), tenant).plan
+            plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options, self.settings, read.workflow), tenant).plan
             credentials = self.credentials(read.workflow, tenant, {})
         return wire.SubmitRequest(read.workflow, plan, credentials, part_of=sent.part_of, priority=sent.options.priority)
 
@@ -251,7 +251,7 @@ def planned_as(
     return way.plan, way.lines
 
 
-def chosen(options: rest.Options, settings: Settings) -> SubmitOptions:
+def chosen(options: rest.Options, settings: Settings, workflow: Workflow) -> SubmitOptions:
     """Raises InvalidInput."""
     if options.reuse is False and (options.rerun or options.begin):
         text = "rerun and begin say what is not to be reused of what else is: leave out reuse, or make it true"
@@ -266,21 +266,23 @@ def chosen(options: rest.Options, settings: Settings) -> SubmitOptions:
         tuple(options.until),
         tuple(options.begin),
         options.verify_inputs,
-        within=bounds_of(options, settings),
+        within=bounds_of(options, settings, workflow.bounds),
     )
 
 
-def bounds_of(options: rest.Options, settings: Settings) -> Within | None:
-    """What it may cost, and when it is to have ended."""
-    if not (options.budget or options.finish_by or options.objective or options.budget_anyway):
+def bounds_of(options: rest.Options, settings: Settings, said: Bounds) -> Within | None:
+    """What it may cost, and when it is to have ended. `said`: what the workflow says itself."""
+    if not (options.budget or options.finish_by or options.objective or options.budget_anyway or said.said):
         return None
-    if options.finish_by is not None and len(options.finish_by) <= len("18:00:00") and not options.finish_by.startswith("+"):
-        text = f"{options.finish_by!r} is a time of a day, and the service may be in another time zone"
-        raise InvalidInput(f"{text}; write as in 2026-11-27T18:00:00+01:00, or +3h", code="bad_time", subject="options.finish_by")
     # Few are limited.
-    from stager.service.budgets import now, within_of
+    from stager.service.budgets import asked_of, now, within_of
 
-    limits = (options.budget, options.finish_by, options.objective)
+    asked = asked_of(Bounds(options.budget or "", options.finish_by or "", options.objective or ""), said)
+    if asked.finish_by and len(asked.finish_by) <= len("18:00:00") and not asked.finish_by.startswith("+"):
+        text = f"{asked.finish_by!r} is a time of a day, and the service may be in another time zone"
+        subject = "options.finish_by" if options.finish_by else "finish_by"
+        raise InvalidInput(f"{text}; write as in 2026-11-27T18:00:00+01:00, or +3h", code="bad_time", subject=subject)
+    limits = (asked.budget or None, asked.finish_by or None, asked.objective or None)
     return within_of(*limits, settings, now(), anyway=options.budget_anyway)
 
 

@@ -70,6 +70,20 @@ def bed(short_dir: Path) -> Iterator[Bed]:
     made.stager.end()
 
 
+def test_a_workflow_says_what_it_may_cost_and_who_submits_it_may_say_otherwise(bed: Bed) -> None:
+    stager, own = bed.stager, bed.place / "own.yml"
+    own.write_text((bed.place / "w.yml").read_text().replace("stager: 1\n", "stager: 1\nbudget: 3 USD\n"))
+    for command in ("submit", "plan"):
+        assert "may cost more than 3.00 USD" in stager.run(command, own, code=3).stderr
+    assert "may cost more than 4.00 USD" in stager.run("submit", own, "--budget", "4 USD", code=3).stderr
+    assert "chosen by" not in stager.run("plan", own, "--budget", "none").stderr
+    assert "chosen by time" in stager.run("plan", own, "--budget", "100000 USD").stderr
+    stager.run("plan", own, "--output", bed.place / "plan.json")
+    told = stager.run("submit", own, "--plan", bed.place / "plan.json", code=2).stderr
+    assert "the workflow has a budget or a deadline, which chooses one: add --budget none" in told
+    assert bed.ran() == []
+
+
 def test_what_may_cost_more_is_refused_and_what_begins_anyway_is_paused_and_goes_on(bed: Bed) -> None:
     stager, workflow = bed.stager, bed.place / "w.yml"
     refused = stager.run("submit", workflow, "--budget", "3 USD", code=3).stderr

@@ -14,21 +14,26 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stager import wire
+from stager import rest, wire
 from stager.model.cluster import Cluster
 from stager.model.errors import InvalidInput, Refused
 from stager.model.prices import ClusterPrices, InstancePrice, PriceTable, RequestPrice, Tier
 from stager.model.topology import Node, Topology
 from stager.model.units import parse_money
+from stager.model.workflow import Bounds
 from stager.planning.budget import Budget, Moved, PaidNodes, lasts_s, money_of
 from stager.planning.cost import Usage, bill_of
+from stager.planning.digest import workflow_digest
 from stager.planning.plan import Plan
+from stager.readers import native
+from stager.readers.lines import WorkflowInvalid
 from stager.readers.prices import packaged_prices
 from stager.scheduler.snapshot import NO_PLAN
 from stager.service import budgets, prepare
-from stager.service.budgets import Way, Within, amount_of, choose, instant_of, told_instant, unlimited, within_of
+from stager.service.budgets import Way, Within, amount_of, asked_of, choose, instant_of, told_instant, unlimited, within_of
 from stager.service.prepare import SubmitOptions
 from stager.service.settings import Settings
+from stager.service.submissions import bounds_of
 from tests.sim.test_tenants import wide
 from tests.unit.test_wire import PLAN, WORKFLOW
 
@@ -71,6 +76,50 @@ def test_a_time_to_finish_by_is_of_today_here_or_says_its_zone(berlin: None) -> 
     for text in ("6pm", "25:00", "2026-11-27T18:00:00", "+soon", "tomorrow", "", "+1e400h"):
         with pytest.raises(InvalidInput, match="no time to finish by"):
             instant_of(text, NOW)
+
+
+def test_what_is_given_counts_more_than_what_the_workflow_says_and_none_takes_it_away(tmp_path: Path) -> None:
+    said = Bounds("20 USD", "+3h", "cost")
+    assert asked_of(Bounds(), said) == said and asked_of(said, Bounds()) == said
+    assert asked_of(Bounds(finish_by="+1h"), said) == Bounds("20 USD", "+1h", "cost")
+    assert asked_of(Bounds("none", "none", "time"), said) == Bounds("", "", "time")
+    settings, sent = Settings(tmp_path, 10**9, 1), bounds_of(rest.Options(budget="5 USD"), Settings(tmp_path, 10**9, 1), said)
+    assert sent is not None and (sent.amount, sent.objective) == (5.0, "cost") and sent.finish_by is not None
+    assert bounds_of(rest.Options(budget="none", finish_by="none"), settings, Bounds("20 USD", "+3h")) is None
+    assert bounds_of(rest.Options(), settings, Bounds()) is None
+    with pytest.raises(InvalidInput, match="the service may be in another time zone") as caught:
+        bounds_of(rest.Options(), settings, Bounds(finish_by="18:00"))
+    assert caught.value.subject == "finish_by"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("budget: 20 USD", Bounds("20 USD")),
+        ("finish_by: 18:00\nobjective: cost", Bounds("", "18:00", "cost")),
+        ("params: {most: 5}\nbudget: '{most} USD'", Bounds("5 USD")),
+        ("finish_by: 2026-11-27T18:00:00+01:00", Bounds("", "2026-11-27T18:00:00+01:00")),
+        ("budget: 20", "2:9: budget: '20' is no amount of money"),
+        ("finish_by: 6pm", "2:12: finish_by: '6pm' is no time to finish by; write as in 18:00"),
+        ("finish_by: 2026-11-27T18:00:00", "is no time to finish by"),
+        ("finish_by: +soon", "is no time to finish by"),
+        ("objective: money", "2:12: objective: 'money' is unknown; choose time or cost"),
+        (
+            "engine: airflow\nbudget: 20 USD",
+            "3:9: budget: airflow starts the jobs of this workflow, and stager could not pause them; leave",
+        ),
+    ],
+)
+def test_a_workflow_says_what_its_runs_may_cost(tmp_path: Path, text: str, found: Bounds | str) -> None:
+    run = "" if "engine" in text else "run: [go], "
+    (tmp_path / "w.yml").write_text(f"stager: 1\n{text}\njobs: {{a: {{{run}outputs: [a]}}}}\n")
+    if isinstance(found, Bounds):
+        bounded = native.read(tmp_path / "w.yml")
+        assert bounded.bounds == found and workflow_digest(bounded) == workflow_digest(replace(bounded, bounds=Bounds()))
+        return
+    with pytest.raises(WorkflowInvalid) as caught:
+        native.read(tmp_path / "w.yml")
+    assert found in str(caught.value)
 
 
 def test_options_that_go_with_a_budget_are_not_taken_without_one(tmp_path: Path) -> None:
