@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
 from stager.model.units import format_size
-from stager.model.workflow import Workflow, bandwidths_of
+from stager.model.workflow import Workflow, as_assumed, bandwidths_of
 from stager.planning.bounds import lower_bound
 from stager.planning.make_plan import Layout, lay_out, narrowed, plan_in
 from stager.planning.plan import Basis, Plan
@@ -254,7 +254,7 @@ class Rehearsals:
     def simulated(self, plan: Plan) -> tuple[float, float]:
         """(until the run has ended well, bytes over the wide area); infinite where it does not. One that is too late is given up."""
         world = SimWorld(self._topology, self._policy, self._limits)
-        world.submit(RUN, self._workflow, plan)
+        world.submit(RUN, as_assumed(self._workflow), plan)
         try:
             simulate(world, self._watch)
         except TooLate:

@@ -15,7 +15,7 @@ from stager.model.errors import Fault
 from stager.model.files import Destination
 from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
-from stager.model.workflow import Workflow, bandwidths_of
+from stager.model.workflow import Workflow, as_assumed, bandwidths_of
 from stager.planning.clairvoyant import clairvoyant_bound_bytes
 from stager.planning.plan import Plan
 from stager.planning.policy import Limits, Policy
@@ -117,7 +117,7 @@ def estimate(
     with rare_collections():
         plan = plan or best_plan(workflow, topology, profiles, policy, limits, spill_origin)
         world = SimWorld(topology, policy, limits, faults=faults, spread=spread, resumes_max=resumes_max, keep_journal=keep_journal)
-        world.submit(RUN, workflow, plan, truth=truth)
+        world.submit(RUN, as_assumed(workflow), plan, truth=truth)
         seen = Seen(Accesses(), Moves({name: Traffic(name) for name in workflow.origins}), Overdraft(made_bytes(workflow, truth or plan)))
         simulate(world, seen.watch if watch is None else both(seen.watch, watch))
         return report_of(world, workflow, plan, truth or plan, seen)

@@ -34,6 +34,7 @@ from stager.worker import (
     DirectInput,
     InputAccess,
     KeptSandboxes,
+    MembersIn,
     Outcome,
     Place,
     Sight,
@@ -342,6 +343,7 @@ def attempt_spec(
         origins=origins_here,
         watch=watch and job.isolate,
         memory_limit_bytes=job.memory_limit_bytes,
+        members=tuple(MembersIn(each.name, each.over, each.keys, each.form) for each in workflow.scatters if each.maker == job.id),
     )
 
 
@@ -390,6 +392,7 @@ def ended_event(command: cmd.StartAttempt, ended: AttemptResult, workflow: Workf
         undeclared=ended.undeclared,
         notes=notes_of(ended, workflow.jobs[command.job], workflow),
         fitted_bytes=ended.fitted_bytes,
+        members={name: tuple([tuple(values) for values in rows]) for name, rows in ended.members.items()},
         made_at=None if ended.started_at_s is None or measures.wall_s is None else at(ended.started_at_s + measures.wall_s),
     )
 

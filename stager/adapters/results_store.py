@@ -18,6 +18,7 @@ from typing import Any
 from stager.adapters.transaction import transaction
 from stager.model.errors import Corrupt, Refused
 from stager.model.results import KeptOutput, MadeOutput, Result, SeenAt
+from stager.model.scatter import Rows, Scatter, ScatterForm
 
 FORMAT = 1
 # How long a write waits for another program's: the scheduler stands still meanwhile.
@@ -46,8 +47,12 @@ KEPT_SCHEMA = (
     executable INTEGER NOT NULL, remake_s REAL NOT NULL, PRIMARY KEY (tenant, key, path)
 ) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS kept_by_file ON kept (file)",
+    """CREATE TABLE IF NOT EXISTS members (
+    tenant TEXT NOT NULL, key TEXT NOT NULL, path TEXT NOT NULL, form TEXT NOT NULL, columns TEXT NOT NULL, rows TEXT NOT NULL,
+    PRIMARY KEY (tenant, key, path, form, columns)
+) WITHOUT ROWID""",
 )
-NAMED = "EXISTS (SELECT 1 FROM results WHERE results.tenant = kept.tenant AND results.key = kept.key)"
+NAMED = "EXISTS (SELECT 1 FROM results WHERE results.tenant = {0}.tenant AND results.key = {0}.key)"
 RESULT = "key, run, job, job_type, workflow, parts, outputs, made_at, compute_s, last_used_at"
 KEPT = "file, size_bytes, blake3, executable, remake_s"
 SEEN = "origin, path, token, size_bytes, blake3, at, verified, synced"
@@ -90,9 +95,13 @@ class ResultsStore:
                         self.db.execute(statement)
                     self.db.execute("INSERT INTO meta VALUES ('secret', ?)", (secrets.token_hex(32),))
                     self.db.execute(f"PRAGMA user_version = {FORMAT}")
-        self.has_kept = not read_only or bool(self.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'kept'").fetchone())
+        self.has_kept = not read_only or self._has_table("kept")
+        self.has_members = not read_only or self._has_table("members")
         for statement in () if read_only else KEPT_SCHEMA:
             self.db.execute(statement)
+
+    def _has_table(self, name: str) -> bool:
+        return self.db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
     def passed(self, env: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
         """Of each variable a digest of its value that only this state directory can make; empty of one that is not set."""
@@ -108,10 +117,11 @@ class ResultsStore:
         complete: str = "",
         kept: Sequence[tuple[str, str, KeptOutput]] = (),
         gone: Sequence[str] = (),
+        members: Sequence[tuple[str, Scatter, Rows]] = (),
     ) -> None:
         """The newest counts. `used`: keys of results that a run reused, and when. `complete`: a run of which nothing is missing now.
-        `kept`: by key and path, what nodes hold; `gone`: files that they do not any more. Raises sqlite3.Error, and nothing was written
-        then.
+        `kept`: by key and path, what nodes hold; `gone`: files that they do not any more. `members`: by key, what an output names. Raises
+        sqlite3.Error, and nothing was written then.
         """
         rows = [
             (
@@ -154,6 +164,8 @@ class ResultsStore:
             held = [(tenant, key, path, *astuple(output)) for key, path, output in kept]
             self.db.executemany(f"INSERT OR REPLACE INTO kept VALUES ({', '.join('?' * 8)})", held)
             self.db.executemany("DELETE FROM kept WHERE file = ?", [(file,) for file in gone])
+            named = [(tenant, key, each.over, each.form.value, json.dumps(each.keys), json.dumps(found)) for key, each, found in members]
+            self.db.executemany(f"INSERT OR REPLACE INTO members VALUES ({', '.join('?' * 6)})", named)
             if complete:
                 self.db.execute("INSERT OR REPLACE INTO complete VALUES (?)", (complete,))
 
@@ -188,6 +200,15 @@ class ResultsStore:
         rows = self.db.execute(f"SELECT key, path, {KEPT} FROM kept WHERE {where}", values)
         return {(row[0], row[1]): kept_of(row[2:]) for row in rows}
 
+    def members(self, tenant: str, key: str, path: str, form: ScatterForm, keys: Sequence[str]) -> Rows | None:
+        """What an output of this result names. None: nobody scattered over it."""
+        if not self.has_members:
+            return None
+        where = "tenant = ? AND key = ? AND path = ? AND form = ? AND columns = ?"
+        values = (tenant, key, path, form.value, json.dumps(list(keys)))
+        row = self.db.execute(f"SELECT rows FROM members WHERE {where}", values).fetchone()
+        return tuple([tuple(values) for values in json.loads(row[0])]) if row is not None else None
+
     def kept_files(self) -> list[tuple[str, KeptOutput]]:
         """Of everybody, each with its tenant."""
         rows = self.db.execute(f"SELECT tenant, {KEPT} FROM kept ORDER BY file") if self.has_kept else ()
@@ -206,7 +227,8 @@ class ResultsStore:
             "AND (?5 IS NULL OR last_used_at < ?5)"
         )
         count = self.db.execute(f"DELETE FROM results WHERE {where}", (tenant, run, job, job_type, unused_since)).rowcount
-        self.db.execute(f"DELETE FROM kept WHERE NOT {NAMED}")
+        for table in ("kept", "members"):
+            self.db.execute(f"DELETE FROM {table} WHERE NOT {NAMED.format(table)}")
         return count
 
     def count(self) -> int:

@@ -51,8 +51,16 @@ def row_of(job: wire.JobView, now: float) -> tuple[str, ...]:
         took(job),
         format_size(job.memory_peak_bytes) if job.memory_peak_bytes is not None else "",
         "" if job.exit_code is None else str(job.exit_code),
-        job.fault.message if job.fault is not None else f"reused from {job.reused_from}" if job.reused_from else "",
+        why(job),
     )
+
+
+def why(job: wire.JobView) -> str:
+    if job.fault is not None:
+        return job.fault.message
+    if job.assumed:
+        return "assumed: what it stands for is not known yet"
+    return f"reused from {job.reused_from}" if job.reused_from else ""
 
 
 def took(job: wire.JobView) -> str:

@@ -27,6 +27,7 @@ from stager.service.prepare import (
     ready_to_run,
     require_native,
     require_runnable,
+    with_members,
 )
 from stager.service.settings import Settings
 
@@ -58,6 +59,7 @@ def submit_here(
         from stager.cli.bounds import require_unbounded
 
         require_unbounded(bounds, workflow.bounds)
+    workflow = with_members(workflow, settings, access, asked)
     ready = ready_to_run(workflow, settings, access, asked)
     plan, reused = ready.plan, told_reuse(workflow, ready, by_name=asked.reuse_by_name)
     budget = ready.within.budget if ready.within is not None else None

@@ -60,9 +60,8 @@ def read_again(settings: Settings, run: RunClient, submitted_at: float) -> Again
     digest, beside = digest_of_file(path), Beside()
     access = IonodeOriginAccess(settings.environ)
     try:
-        new = as_far_as(
-            read_workflow(path, access=access, options=options_of(old, path, beside) | images_for(settings, path, pulls=True)), old.until
-        )
+        new = read_workflow(path, access=access, options=options_of(old, path, beside) | images_for(settings, path, pulls=True))
+        new = as_far_as(with_members(new, old), old.until)
     except StagerError as error:
         if isinstance(error, InvalidInput) and is_edited(path, beside.with_digest(digest), old, submitted_at):
             raise InvalidInput(f"{error.message}\n{path} was changed after the submit; mend it, or add --as-submitted") from None
@@ -73,6 +72,17 @@ def read_again(settings: Settings, run: RunClient, submitted_at: float) -> Again
         return Again()
     require_destinations(new, access, new_directories(new))
     return Again(new, planned(settings, new, run.plan()), edited=is_edited(path, digest, old, submitted_at))
+
+
+def with_members(new: Workflow, old: Workflow) -> Workflow:
+    """With the jobs of the members that the run knows by now, as far as the file scatters over the same."""
+    if not new.scatters:
+        return new
+    from stager.readers.native_scatter import expanded
+
+    known = {(each.name, each.over, each.keys, each.maker): each.rows for each in old.scatters if each.rows is not None}
+    found = {each.name: rows for each in new.scatters if (rows := known.get((each.name, each.over, each.keys, each.maker))) is not None}
+    return expanded(new, found)
 
 
 def digest_of_file(path: Path) -> str:

@@ -57,6 +57,7 @@ from stager.service.prepare import (
     plan_with,
     policy_of,
     topology_of,
+    with_members,
 )
 from stager.service.profiles import load_profiles
 from stager.service.settings import Settings
@@ -210,7 +211,9 @@ def command(
     require_fit(shown, bounds, of_all=of_all, of_results=asked.is_part)
     settings = settings_of(where.state_dir, capacity, cores)
     options_here = SubmitOptions(spill, ignore_profiles, no_direct, copies, **asked.words())
-    workflow = as_asked(read_only(settings, file, output_origin, given), options_here)
+    access = IonodeOriginAccess(settings.environ)
+    workflow = as_asked(read_only(settings, file, output_origin, given, access), options_here)
+    workflow = with_members(workflow, settings, access, options_here)
     if not of_all and shown.explain is None:
         options_here = bounded(options_here, bounds, settings, workflow)
     plan_here(settings, workflow, options_here, cluster, shown, simulated=simulated)

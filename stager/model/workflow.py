@@ -7,7 +7,7 @@ foreach left).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from stager.model.acyclic import acyclic
@@ -15,6 +15,7 @@ from stager.model.files import File
 from stager.model.ids import digest_of
 from stager.model.places import place_of_url, user_of_url
 from stager.model.record import Record
+from stager.model.scatter import Scatter, unknown
 from stager.model.units import parse_size_bytes
 
 
@@ -230,7 +231,8 @@ class Workflow(Derived):
     empty: nobody kept it. `until`: what it was asked for as far as, of a larger one; empty: all of it. `params`: what its texts were
     filled in with; told, and nothing decides by them. `anew`: a mark of one run, whose inputs are fetched whatever is cached; empty: what
     is cached under the same token is as good. `notify`: who is told of its runs, where the administrator allows it. `bounds`: what is
-    taken of money and time where its submitter says nothing.
+    taken of money and time where its submitter says nothing. `scatters`: entries whose jobs follow from what another job makes, and
+    `scatter_book`: how they follow, for its reader alone.
     """
 
     name: str
@@ -249,6 +251,8 @@ class Workflow(Derived):
     notify: tuple[RunTarget, ...] = ()
     anew: str = ""
     bounds: Bounds = Bounds()
+    scatters: tuple[Scatter, ...] = ()
+    scatter_book: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +352,11 @@ def find_cycle(stuck: set[str], parents: Mapping[str, Sequence[str]]) -> list[st
         path.append(job)
         job = min(parent for parent in parents[job] if parent in stuck)
     return list(reversed(path[seen[job] :] + [job])) if len(path) > seen[job] else [job, job]
+
+
+def as_assumed(workflow: Workflow) -> Workflow:
+    """As if the members were known: what stands for them runs."""
+    return replace(workflow, scatters=()) if unknown(workflow.scatters) else workflow
 
 
 def values_of(workflow: Workflow) -> dict[str, str]:

@@ -203,6 +203,7 @@ def as_far_as(workflow: Workflow, targets: Sequence[str]) -> Workflow:
         jobs={job_id: job for job_id, job in workflow.jobs.items() if job_id in kept},
         files={lfn: file for lfn, file in workflow.files.items() if lfn in used},
         until=tuple(targets),
+        scatters=tuple(each for each in workflow.scatters if each.rows is not None or not kept.isdisjoint(each.jobs)),
     )
 
 

@@ -56,6 +56,11 @@ def read(
     workflow = expansion.workflow(str(path))
     if workflow.jobs or not findings:
         note_graph(workflow, expansion, findings)
+    if expansion.scattering.names and not findings:
+        # Few workflows scatter over anything.
+        from stager.readers.native_scatter import with_scatters
+
+        workflow = with_scatters(workflow, expansion)
     if access is None or not listed:
         findings.raise_if_any()
     return workflow if access is None else resolve(workflow, access, findings=findings, where=catalog.places)

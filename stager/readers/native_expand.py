@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from stager.model.files import Destination, File, FileKind
+from stager.model.scatter import Rows
 from stager.model.workflow import IMAGE_PATH, Job, JobInput, JobOutput, Origin, Workflow
 from stager.readers.lines import Findings, Place, nearest
 from stager.readers.native_catalog import Catalog, destination_of, moved
@@ -17,6 +18,7 @@ from stager.readers.native_foreach import rows_of, unknown_set
 from stager.readers.native_images import notes_on
 from stager.readers.native_left_out import left_out_match
 from stager.readers.native_references import rendered_path
+from stager.readers.native_scattering import Scattering, is_told_later, may_be_empty
 from stager.readers.native_spec import Axis, DestinationSpec, InputSpec, JobSettings, JobSpec, OutputSpec, Reference, WorkflowSpec
 from stager.readers.native_template import Template
 from stager.readers.paths import clean_path, escape_wildcards, fixed_directory
@@ -40,9 +42,10 @@ def memory_limit(settings: JobSettings) -> int | None:
 
 @dataclass(slots=True)
 class JobEntry:
-    """One entry of `jobs:` and what it became; `rows`, `ids` and `outputs` go in step."""
+    """One entry of `jobs:` and what it became; `rows`, `ids` and `outputs` go in step. `values`: of each axis."""
 
     spec: JobSpec
+    values: dict[int, list[tuple[str, ...]]] = field(default_factory=dict)
     rows: list[dict[str, str]] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     outputs: list[tuple[JobOutput, ...]] = field(default_factory=list)
@@ -63,23 +66,21 @@ class Expansion:
         self.shared_inputs: dict[tuple[str, str], JobInput] = {}
         self.links = 0
         self.strict_shell = strict_shell()
+        # Members that are known by now, by entry.
+        self.known: Mapping[str, Rows] = {}
+        self.scattering, self.is_again = Scattering(), False
+        # Jobs that are there already, by entry.
+        self.stay: dict[str, dict[str, Job]] = {}
 
     def workflow(self, source_path: str) -> Workflow:
         self.catalog.add_written()
         for spec in self.spec.jobs.values():
-            self.entries[spec.name] = entry = JobEntry(spec)
-            self.make_rows(entry)
-            self.make_outputs(entry)
+            enter(self, spec)
         self.add_finals()
+        self.scattering = Scattering.of(self)
         jobs: dict[str, Job] = {}
         for entry in self.entries.values():
-            for position, job_id in enumerate(entry.ids):
-                jobs[job_id] = self.job(entry, position)
-                if self.links > LINKS_MAX:
-                    self.findings.note(
-                        entry.spec.place, entry.spec.key, f"more than {LINKS_MAX:,} inputs and waits in all; let one job gather them"
-                    )
-                    self.findings.raise_if_any()
+            jobs |= jobs_of(self, entry)
         used = {lfn for job in jobs.values() for lfn in job.lfns}
         return Workflow(
             name=self.spec.name,
@@ -125,10 +126,11 @@ class Expansion:
 
     def make_rows(self, entry: JobEntry) -> None:
         spec = entry.spec
-        values: dict[int, list[tuple[str, ...]]] = {}
+        values = entry.values
         for position, axis in enumerate(spec.axes):
             reference = axis.reference
-            values[position] = list(axis.rows) if reference is None else self.axis_rows(entry, axis, reference)
+            rows = self.known.get(spec.name, axis.rows) if spec.scatter is not None else axis.rows
+            values[position] = list(rows) if reference is None else self.axis_rows(entry, axis, reference)
             if not values[position]:
                 return
         formatted = [hole for hole in spec.holes if hole.format]
@@ -173,7 +175,7 @@ class Expansion:
             missing = f"{axis.wildcards.glob!r} matches no file of 'files:' and no output of the jobs above"
             missing += left_out_match(self.spec, axis.wildcards.glob)
         rows = axis.wildcards.rows(names)
-        if not rows and missing and not self.broken:
+        if not rows and missing and not self.broken and not may_be_empty(self, entry, axis.wildcards.glob):
             self.findings.note(axis.place, axis.key, missing)
         return rows
 
@@ -199,7 +201,7 @@ class Expansion:
             return self.catalog.sets.get(name, [])
         self.catalog.index = None
         found = self.catalog.matching(name, entry.spec.name)
-        if not found and not self.broken:
+        if not found and not self.broken and not may_be_empty(self, entry, name):
             missing = f"{name!r} matches no file of 'files:' and no output of the jobs above"
             self.findings.note(axis.place, axis.key, missing + left_out_match(self.spec, name))
         return found
@@ -242,8 +244,9 @@ class Expansion:
             except ValueError as error:
                 self.findings.note(spec.place, spec.key, str(error))
                 continue
-            found = [lfn for lfn in found if lfn in produced]
-            if not found and not self.broken and not left_out_match(self.spec, spec.name if spec.glob else escape_wildcards(spec.name)):
+            found = [lfn for lfn in found if lfn in produced and produced[lfn] not in self.stay]
+            glob = spec.name if spec.glob else escape_wildcards(spec.name)
+            if not found and not self.broken and not self.is_again and not left_out_match(self.spec, glob):
                 self.findings.note(spec.place, spec.key, f"no job makes {spec.name!r}{nearest(spec.name, list(produced)[:2000])}")
             for lfn in found:
                 file = self.catalog.files[lfn]
@@ -265,6 +268,8 @@ class Expansion:
             inputs += self.inputs(entry, number, item, row)
         inputs += self.image(entry, row)
         after = tuple(dict.fromkeys(job_id for each in spec.after for job_id in self.waits(entry, each, row)))
+        if (maker := self.scattering.makers.get(spec.name)) is not None and maker not in after:
+            after = (*after, maker)
         self.links += len(inputs) + len(after)
         stdin, stdout, stderr = (None if stream is None else stream.render(row) for stream in spec.streams)
         return Job(
@@ -361,7 +366,7 @@ class Expansion:
             yield catalog.claim(reference.origin, path, item.place, item.key), put_at or path
         elif reference.glob:
             found = catalog.matching(path, entry.spec.name)
-            if not found and not self.broken:
+            if not found and not self.broken and not is_told_later(self, entry, item) and not may_be_empty(self, entry, path):
                 missing = f"{path!r} matches no file of 'files:' and no output of another job"
                 raise ValueError(missing + left_out_match(self.spec, path))
             yield from ((lfn, moved(lfn, top, put_at)) for lfn in found)
@@ -371,7 +376,7 @@ class Expansion:
             yield path, put_at or path
         elif path in catalog.sets:
             yield from ((lfn, f"{put_at}/{lfn}" if put_at else lfn) for lfn in catalog.sets[path])
-        elif not self.broken:
+        elif not self.broken and not is_told_later(self, entry, item):
             raise ValueError(catalog.why_missing(path))
 
     def place_of(self, job_id: str, role: str, path: str, lfn: str) -> tuple[Place, str]:
@@ -390,6 +395,23 @@ class Expansion:
                 if any(found.path == path and found.lfn == lfn for found in self.inputs(entry, number, item, row)):
                     return item.place, item.key
         return entry.spec.place, entry.spec.key
+
+
+def enter(expansion: Expansion, spec: JobSpec) -> None:
+    expansion.entries[spec.name] = entry = JobEntry(spec)
+    expansion.make_rows(entry)
+    expansion.make_outputs(entry)
+
+
+def jobs_of(expansion: Expansion, entry: JobEntry) -> dict[str, Job]:
+    jobs: dict[str, Job] = {}
+    for position, job_id in enumerate(entry.ids):
+        jobs[job_id] = expansion.job(entry, position)
+        if expansion.links > LINKS_MAX:
+            text = f"more than {LINKS_MAX:,} inputs and waits in all; let one job gather them"
+            expansion.findings.note(entry.spec.place, entry.spec.key, text)
+            expansion.findings.raise_if_any()
+    return jobs
 
 
 def job_id_of(name: str, row: Mapping[str, str], position: int) -> str:

@@ -16,6 +16,7 @@ from stager.readers.native_form import Fields, Form
 from stager.readers.native_images import read_container
 from stager.readers.native_include import with_type
 from stager.readers.native_references import Names
+from stager.readers.native_scatter_key import read_scatter
 from stager.readers.native_shell import WORD, compile_shell
 from stager.readers.native_spec import (
     ENGINES_JOB_KEYS,
@@ -202,7 +203,9 @@ def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: Jo
     if engine:
         refuse_native(fields, engine, ENGINES_JOB_KEYS)
     axes = read_foreach(fields.get("foreach"), fields.at("foreach"), names)
-    if not axes and fields.get("foreach"):
+    scatter, scattered = read_scatter(fields, names)
+    axes += scattered
+    if not axes and (fields.get("foreach") or fields.get("scatter")):
         form.unread = True
         return None
     names = names.within(tuple(key for axis in axes for key in axis.keys))
@@ -235,6 +238,7 @@ def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: Jo
         streams=(stdin.path if stdin else None, stdout, stderr),
         settings=settings,
         when=left_out_by(fields),
+        scatter=scatter,
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from stager.model.scatter import key_of
 from stager.readers.lines import Place
 from stager.readers.native_template import HOLE, KEY, TAKEN, Hole, Template
 from stager.readers.paths import escape_wildcards
@@ -118,7 +119,3 @@ def header_of(cells: list[str], place: Place) -> tuple[tuple[str, ...], list[Wro
     if twice is not None and not wrong:
         wrong.append(Wrong(place, f"two columns are called {twice!r}; rename one of them"))
     return columns, wrong
-
-
-def key_of(cell: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", cell.strip()).lower().strip("_")

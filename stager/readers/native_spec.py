@@ -76,13 +76,14 @@ SHARED_KEYS = (
     "reuse",
     "on_exists",
 )
-JOB_KEYS = ("when", "foreach", "run", "inputs", "outputs", "after", "type", "stdin", "stdout", "stderr", *SHARED_KEYS)
+JOB_KEYS = ("when", "foreach", "scatter", "run", "inputs", "outputs", "after", "type", "stdin", "stdout", "stderr", *SHARED_KEYS)
 # Of a workflow whose jobs an engine runs: what there is to say of a job that we do not start.
 ENGINES_SHARED_KEYS = ("cores", "memory", "on_exists")
 ENGINES_JOB_KEYS = ("when", "foreach", "inputs", "outputs", "after", "type", *ENGINES_SHARED_KEYS)
 # A job of a type has what the type says, but for its own place in the workflow.
 TYPE_KEYS = tuple(key for key in JOB_KEYS if key not in ("type", "when"))
 INPUT_KEYS = ("from", "as", "executable", "literal")
+SCATTER_KEYS = ("over", "as", "expect")
 OUTPUT_KEYS = ("file", "dir", "to", "optional", "size", "on_exists", "executable", "literal")
 OUTPUT_VALUE_KEYS = ("to", "optional", "size", "on_exists", "executable", "literal")
 FINAL_KEYS = ("to", "on_exists")
@@ -200,6 +201,16 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
+class ScatterSpec:
+    """The values of the job's one axis stand for what the output `over` will name."""
+
+    over: str
+    directory: bool
+    place: Place
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobSettings:
     """The keys that `defaults:` and a job may both have. `shell` empty: nothing was said, the strict one is taken. `memory_limit_bytes`
     None: as much as is declared; 0: any.
@@ -243,6 +254,7 @@ class JobSpec:
     streams: tuple[Template | None, Template | None, Template | None]
     settings: JobSettings
     when: str = ""
+    scatter: ScatterSpec | None = None
 
     @property
     def holes(self) -> set[Hole]:

@@ -78,7 +78,7 @@ class Outstanding:
         other.workflows = dict(self.workflows)
         return other
 
-    def take_up(self, kept: KeptOutstanding, submitted: Mapping[str, ev.RunSubmitted | ev.RunResumed]) -> None:
+    def take_up(self, kept: KeptOutstanding, submitted: Mapping[str, ev.RunSubmitted | ev.RunResumed | ev.RunScattered]) -> None:
         self.workflows = {run: event.workflow for run, event in submitted.items() if event.workflow is not None}
         transfers = (kept.fetches, kept.copies, kept.assemblies, kept.uploads)
         for commands in (*transfers, kept.cancels, kept.erases, kept.attempts, kept.grants, kept.kills):
@@ -108,7 +108,7 @@ class Outstanding:
         self.kills.pop(attempt, None)
         self.hostless.discard(attempt)
 
-    def resumed(self, event: ev.RunResumed) -> None:
+    def redefined(self, event: ev.RunResumed | ev.RunScattered) -> None:
         if event.workflow is not None:
             self.workflows[event.run] = event.workflow
 
@@ -142,7 +142,8 @@ class Outstanding:
 SEEN: dict[type, Any] = {
     ev.SchedulerStarted: lambda self, event: setattr(self, "epoch", event.epoch),
     ev.RunSubmitted: lambda self, event: self.workflows.__setitem__(event.run, event.workflow),
-    ev.RunResumed: Outstanding.resumed,
+    ev.RunResumed: Outstanding.redefined,
+    ev.RunScattered: Outstanding.redefined,
     ev.NodeReported: Outstanding.reported,
     ev.NodeGone: Outstanding.node_gone,
     ev.HostGone: Outstanding.host_gone,

@@ -63,7 +63,7 @@ class Past:
         self.watch.saw(batch.events, batch.commands)
         self.events_since += len(batch.events)
         for event in batch.events:
-            if brings_definition(event):
+            if brings_definition(event) and self.machine.state.runs[event.run].workflow is event.workflow:
                 self.submitted[event.run] = batch.number
 
     def keep_if_due(self, journal: Journal) -> None:
@@ -102,10 +102,10 @@ def from_snapshot(journal: Journal, start_watch: Callable[[], Watch]) -> tuple[P
     return past, snapshot.number
 
 
-def brings_definition(event: ev.Event) -> TypeGuard[ev.RunSubmitted | ev.RunResumed]:
+def brings_definition(event: ev.Event) -> TypeGuard[ev.RunSubmitted | ev.RunResumed | ev.RunScattered]:
     """A run's workflow and plan: the ones that it begins with, or others that it goes on with."""
-    return type(event) is ev.RunSubmitted or (type(event) is ev.RunResumed and event.workflow is not None)
+    return type(event) is ev.RunSubmitted or (isinstance(event, ev.RunResumed | ev.RunScattered) and event.workflow is not None)
 
 
-def submission(batch: Batch, run: str) -> ev.RunSubmitted | ev.RunResumed:
+def submission(batch: Batch, run: str) -> ev.RunSubmitted | ev.RunResumed | ev.RunScattered:
     return next(event for event in reversed(batch.events) if brings_definition(event) and event.run == run)

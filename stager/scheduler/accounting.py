@@ -358,10 +358,10 @@ def close_if_lost(state: State, file: FileEntry) -> None:
 
 
 def count_parents(state: State, run: RunEntry, job_id: str) -> int:
-    """Those that it waits for. An engine sees to that itself."""
+    """Those that it waits for, and the members that it stands for. An engine sees to that itself."""
     if run.is_engines:
         return 0
-    return sum(run.jobs[parent].state is not JobState.DONE for parent in run.graph.parents[job_id])
+    return sum(run.jobs[parent].state is not JobState.DONE for parent in run.graph.parents[job_id]) + (job_id in run.assumed)
 
 
 def inputs_of(state: State, run: RunEntry, job_id: str) -> list[FileEntry]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from heapq import heapify
 
 from stager.model.ids import produced_file_id
+from stager.model.scatter import assumed_jobs
 from stager.model.workflow import Workflow, graph_of
 from stager.planning.plan import Plan
 from stager.scheduler.accounting import count_parents, end_span, recount_live, settle, take_over
@@ -26,6 +27,7 @@ def amend(state: State, run: RunEntry, workflow: Workflow, plan: Plan) -> None:
     forget_queued(state, run)
     state.reopen_origins(run)
     run.workflow, run.plan, run.graph = workflow, plan, graph_of(workflow)
+    run.assumed = assumed_jobs(workflow.scatters)
     run.by_order, run.planned, run.direct = serial_order(plan), planned_files(plan), direct_access(plan)
     for entry in plan.jobs:
         state.enter_node(entry.node)

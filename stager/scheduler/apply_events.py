@@ -52,6 +52,7 @@ from stager.scheduler.peers import tell_other_nodes
 from stager.scheduler.profiles import adjust_profile, end_early_span
 from stager.scheduler.reconcile import results_kept
 from stager.scheduler.remade import conflict_of, differs, is_kept
+from stager.scheduler.scatter import is_told, note_members, run_scattered
 from stager.scheduler.shares import tenant_of
 from stager.scheduler.slots import count_cores, free_slot, take_scratch
 from stager.scheduler.spending import attempt_over, not_going_home, read_directly, transfer_over
@@ -255,8 +256,10 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
     note_outage(state, run, job, event)
     state.finish_checks[run.id] = None
     believed = event.outcome is ev.Outcome.OK and job.state is JobState.RUNNING and not attempt.void
-    if believed and conflict_of(state, run, job.id, event.outputs) is None:
+    if believed and conflict_of(state, run, job.id, event.outputs) is None and is_told(run, job.id, event):
         commit(state, run, job, event)
+        if event.members:
+            note_members(run, event)
     else:
         end_early_span(run, job)
         for made in event.outputs:
@@ -348,6 +351,7 @@ APPLY: dict[type, Callable[[State, Any], None]] = {
     ev.CapacityChanged: capacity_changed,
     ev.RunSubmitted: run_submitted,
     ev.RunResumed: run_resumed,
+    ev.RunScattered: run_scattered,
     ev.RunDrained: run_drained,
     ev.RunStopped: run_stopped,
     ev.RunCancelled: run_cancelled,

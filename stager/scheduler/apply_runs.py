@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stager.model.scatter import assumed_jobs
 from stager.model.workflow import graph_of
 from stager.scheduler import events as ev
 from stager.scheduler.accounting import count_parents, due_upload, make_ready_or_wait, move_job, move_run, recount_live, settle
@@ -29,7 +30,7 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
     run = RunEntry(
         event.run, state.runs_seen, workflow, plan, graph, event.at, {}, jobs, by_order, planned, direct_access(plan), unended=len(jobs)
     )
-    run.ids, run.is_engines = event.ids, workflow.engine != ""
+    run.ids, run.is_engines, run.assumed = event.ids, workflow.engine != "", assumed_jobs(workflow.scatters)
     run.tenant, run.priority, run.passed = event.tenant, event.priority, event.passed
     begin_sharing(state, run)
     if event.budget is not None:

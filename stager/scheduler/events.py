@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from stager.model.errors import Fault
 from stager.model.record import Record
+from stager.model.scatter import Rows
 from stager.model.workflow import Workflow
 from stager.planning.budget import Budget
 from stager.planning.plan import Plan, ReusedJob
@@ -217,6 +218,21 @@ class RunResumed(Record, kw_only=True):
     budget: float | None = None
 
 
+class RunScattered(Record, kw_only=True):
+    """The jobs of the entry `scatter` follow from the members that a job of the run has named: what it goes on with. `fault`: why no jobs
+    can be made of them; `workflow` and `plan` are None then.
+    """
+
+    at: float
+    cause: str = ""
+    run: str
+    scatter: str
+    members: int = 0
+    workflow: Workflow | None = None
+    plan: Plan | None = None
+    fault: Fault | None = None
+
+
 # `by` of a run that is interrupted because its scheduler ends, and of one whose interrupter said no more than that.
 BY_SERVICE, BY_REQUEST = "service", "request"
 # Of one that was paused before its budget was used up.
@@ -413,6 +429,7 @@ class AttemptWaits(Record, kw_only=True):
 class AttemptEnded(Record, kw_only=True):
     """`fitted_bytes`: where the sandbox was full, what of its outputs had been written by then. `made_at`: when its process ended, or the
     engine said that its task had, which may be before a restart; None: with this event. `notes`: what is worth telling and no failure.
+    `members`: by entry that scatters over one of its outputs, what that names.
     """
 
     at: float
@@ -429,6 +446,7 @@ class AttemptEnded(Record, kw_only=True):
     fitted_bytes: int | None = None
     made_at: float | None = None
     notes: tuple[str, ...] = ()
+    members: dict[str, Rows] = {}
 
 
 class Woken(Record, kw_only=True):
@@ -454,6 +472,7 @@ Event = (
     | CapacityChanged
     | RunSubmitted
     | RunResumed
+    | RunScattered
     | RunDrained
     | RunStopped
     | RunCancelled

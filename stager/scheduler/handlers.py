@@ -24,6 +24,7 @@ from stager.scheduler.placing import call_back_stranded
 from stager.scheduler.rehoming import rehome_jobs
 from stager.scheduler.remade import conflict_of
 from stager.scheduler.retries import go_on_at_once, not_again, transfer_failed
+from stager.scheduler.scatter import lacks_members, other_members, pending, standing_for
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState
 from stager.scheduler.stripes import give_up_broken
@@ -65,14 +66,17 @@ def attempt_ended(decision: Decision, event: ev.AttemptEnded, attempt: AttemptEn
     job, spec = run.jobs[attempt.job], run.workflow.jobs[attempt.job]
     if job.state is not JobState.RUNNING:
         return
-    conflict = conflict_of(decision.state, run, job.id, event.outputs) if not attempt.void else None
+    conflict = conflict_of(decision.state, run, job.id, event.outputs) or other_members(run, job.id, event) if not attempt.void else None
     if conflict is not None:
         decision.emit(cmd.FailJob, run=run.id, job=job.id, fault=conflict)
         return
     fault = event.fault or Fault(ErrorClass.TRANSIENT, event.outcome.value, f"job {job.id!r} ended as {event.outcome.value}", job.id)
     known = attempt.needed_bytes if attempt.needed_bytes is not None and attempt.needed_bytes > job.reserve_bytes else None
     began = has_begun(event)
-    if event.outcome in (ev.Outcome.KILLED, ev.Outcome.OK):
+    is_unread = event.outcome is ev.Outcome.OK and not attempt.void and lacks_members(run, job.id, event)
+    if is_unread:
+        fault = Fault(ErrorClass.TRANSIENT, "members_unknown", f"job {job.id!r} ended, and what its outputs name was not read", job.id)
+    if event.outcome in (ev.Outcome.KILLED, ev.Outcome.OK) and not is_unread:
         decision.emit(
             cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.state.now, counts=False, why=fault.message, reserve_bytes=known
         )
@@ -173,6 +177,19 @@ def run_resumed(decision: Decision, event: ev.RunResumed, _: None) -> None:
     rehome_jobs(decision, (event.run,))
 
 
+def run_scattered(decision: Decision, event: ev.RunScattered, _: None) -> None:
+    run = decision.state.runs.get(event.run)
+    if run is None:
+        return
+    if event.fault is not None:
+        for each in pending(run):
+            if each.name == event.scatter:
+                decision.emit(cmd.FailJob, run=run.id, job=standing_for(run, each)[0], fault=event.fault)
+        return
+    rehome_jobs(decision, (event.run,))
+    fetch_where_no_mounts(decision, (event.run,))
+
+
 def node_reported(decision: Decision, event: ev.NodeReported, attempts: leaving.Attempts) -> None:
     leaving.node_came(decision, event, attempts)
     delete_again(decision, event)
@@ -249,4 +266,5 @@ HANDLERS: dict[type, Callable[[Decision, Any, Any], None]] = {
     ev.NodeDraining: leaving.node_draining,
     ev.RunSubmitted: run_submitted,
     ev.RunResumed: run_resumed,
+    ev.RunScattered: run_scattered,
 }

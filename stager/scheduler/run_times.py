@@ -241,6 +241,15 @@ def run_resumed(times: RunTimes, event: ev.RunResumed) -> None:
         times.reopen(event.at)
 
 
+def run_scattered(times: RunTimes, event: ev.RunScattered) -> None:
+    if event.workflow is None:
+        return
+    times.set_needs(event.run, event.workflow)
+    if event.run == times.run and times.workflow is not None and event.plan is not None:
+        times.workflow = event.workflow
+        times.planned_on |= {entry.job: entry.node for entry in event.plan.jobs}
+
+
 def run_ends(times: RunTimes, event: ev.RunDrained | ev.RunStopped | ev.RunCancelled) -> None:
     if event.run != times.run:
         return
@@ -424,6 +433,7 @@ HEARD: dict[type, Callable[[RunTimes, Any], None]] = {
     ev.PolicySet: policy_set,
     ev.RunSubmitted: run_submitted,
     ev.RunResumed: run_resumed,
+    ev.RunScattered: run_scattered,
     ev.RunDrained: run_ends,
     ev.RunStopped: run_ends,
     ev.RunCancelled: run_ends,

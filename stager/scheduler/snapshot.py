@@ -2,8 +2,8 @@
 
 May know: the state. One rule: a restored state answers all later events as the one it was taken of would have, command by command.
 
-It leaves out values that stand elsewhere: a run's workflow and plan are in the event that submitted it, or that resumed it with others,
-its graph and order follow from those. Where the state holds one object in two places, the value names it: a file by its id, a copy as its
+It leaves out values that stand elsewhere: a run's workflow and plan are in the event that submitted it, or that brought others, its graph
+and order follow from those. Where the state holds one object in two places, the value names it: a file by its id, a copy as its
 file's own or, once it was replaced there, by its number among the `detached`.
 """
 
@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
+from stager.model.scatter import assumed_jobs
 from stager.model.workflow import Graph, Workflow, graph_of
 from stager.planning.plan import Plan
 from stager.planning.space import SpaceProfile
 from stager.scheduler.entering import direct_access, planned_files, serial_order
-from stager.scheduler.events import RunResumed, RunSubmitted
+from stager.scheduler.events import RunResumed, RunScattered, RunSubmitted
 from stager.scheduler.state import Copy, FileEntry, RunEntry, State
 
 FILES_OWN = -1
@@ -90,6 +91,7 @@ def bare(run: RunEntry) -> RunEntry:
         by_order=[],
         planned={},
         direct=frozenset(),
+        assumed=frozenset(),
         inputs={},
         footprints_bytes=[],
         stays_from={},
@@ -103,7 +105,7 @@ def values_of(profile: SpaceProfile | None) -> list[int] | None:
     return None if profile is None else profile.values()
 
 
-def restored(kept: KeptState, submitted: Mapping[str, RunSubmitted | RunResumed]) -> State:
+def restored(kept: KeptState, submitted: Mapping[str, RunSubmitted | RunResumed | RunScattered]) -> State:
     """Takes over what it is given. `submitted`: of each run, the event that brought its definition."""
     state = kept.state
     for kept_run in kept.runs:
@@ -125,10 +127,11 @@ def restored(kept: KeptState, submitted: Mapping[str, RunSubmitted | RunResumed]
     return state
 
 
-def fill(run: RunEntry, event: RunSubmitted | RunResumed) -> None:
+def fill(run: RunEntry, event: RunSubmitted | RunResumed | RunScattered) -> None:
     assert event.workflow is not None and event.plan is not None
     run.workflow, run.plan, run.graph = event.workflow, event.plan, graph_of(event.workflow)
     run.by_order, run.planned, run.direct = serial_order(event.plan), planned_files(event.plan), direct_access(event.plan)
+    run.assumed = assumed_jobs(event.workflow.scatters)
 
 
 def copy_of(kept: KeptState, file: str, node: str, which: int) -> Copy:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from stager.model.errors import Fault
 from stager.model.files import Destination, FileKind, Source
 from stager.model.record import StateEntry
+from stager.model.scatter import Rows
 from stager.model.topology import Host
 from stager.model.workflow import Graph, Workflow
 from stager.planning.budget import Budget
@@ -239,12 +240,9 @@ class RunEntry:
     done jobs were predicted to read directly. `adopted_bytes`: finals that were at their destination already. `finals_superseded`: those
     that do not go home, since what is there was changed after they were made, while we were away.
 
-    `ids`: how its external files are named (`RunSubmitted`).
-
-    Of an engine's run (`is_engines`): how it ended (`engine_outcome`), and when it was heard of last. `attempts_before`: of a run whose
-    definition changed, how often its jobs had been tried by then, also those that it does not have any more.
-
-    `passed`: as in `RunSubmitted`, of variables that had the same value whenever the run was resumed.
+    `ids`: how its external files are named (`RunSubmitted`). Of an engine's run (`is_engines`): how it ended (`engine_outcome`), and when
+    it was heard of last. `attempts_before`: of a run whose definition changed, how often its jobs had been tried by then, also those that
+    it does not have any more. `passed`: as in `RunSubmitted`, of variables that had the same value whenever the run was resumed.
     """
 
     id: str
@@ -301,6 +299,8 @@ class RunEntry:
     passed: dict[str, str] = field(default_factory=dict)
     budget: Budget | None = None
     spent: BudgetEntry | None = None  # where there is a budget
+    members: dict[str, Rows] = field(default_factory=dict)  # by entry, those of which its jobs have not been made yet
+    assumed: frozenset[str] = frozenset()  # jobs that stand for such: none of them has begun
 
     @property
     def lane(self) -> tuple[str, int]:

@@ -34,6 +34,7 @@ from stager.service.node_side import NodeSide, node_side
 from stager.service.recording import Recording
 from stager.service.replaying import Replayed
 from stager.service.run_service import RunService
+from stager.service.scattering import Scattering
 from stager.service.services import Services, composed
 from stager.service.settings import Settings
 from stager.service.shares import ShareBook
@@ -59,9 +60,10 @@ class Scheduler:
         tasks: Tasks,
         driving: Driving,
         recording: Recording,
+        scattering: Scattering,
     ) -> None:
         self.state_dir, self.machine, self.node, self.services, self.tasks = state_dir, machine, node, services, tasks
-        self.driving, self.recording = driving, recording
+        self.driving, self.recording, self.scattering = driving, recording, scattering
 
     def start(self, name: str, steps: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Beside all else; what it fails by ends the scheduler."""
@@ -78,6 +80,7 @@ class Scheduler:
         # The batch that is being written is carried out, and the stores are closed behind it.
         self.machine.inbox.close()
         await self.driving.over.wait()
+        self.scattering.close()
         await node.world.close()
         await node.executors.close()
         living = [each for each in outstanding.attempts.values() if not outstanding.workflows[each.run].engine]
@@ -116,13 +119,13 @@ def opened(
     recording = Recording(results_of(state_dir), past.machine.state)
     parts = (machine.runs, stores.records, machine.book, machine.inbox.put, tenancy.of_runs, tenancy.tenant, shares.tell)
     run_service = RunService(*parts, passed=recording.passed)
-    summaries = Summaries(machine.runs, stores.records, past.counters)
-    summaries.settle()
+    (summaries := Summaries(machine.runs, stores.records, past.counters)).settle()
     node = node_side(settings, state_dir, machine, tasks, [*remote_nodes(settings, state_dir, past.epoch), *beside])
     put, state = machine.inbox.put, past.machine.state
     knows_tenants = is_service or any(state.tenants)
     hosts = (HostWatch(machine.runs, state_dir.hosts).saw,) if settings.pool or knows_tenants else ()
-    heard = (Measuring(stores.profiles, past.machine).saw, recording.saw, run_service.saw, summaries.saw, *hosts, *told)
+    scattering = Scattering(settings, state, machine.inbox, run_service)
+    heard = (Measuring(stores.profiles, past.machine).saw, recording.saw, run_service.saw, summaries.saw, scattering.saw, *hosts, *told)
     driving = Driving(past.past, node.world, stores.journal, heard, lifetime, machine.pulse)
     patience = Patience(settings.gone_after_s, clock(), node.view.is_silent, node.hears_hosts)
     services = composed(
@@ -153,7 +156,7 @@ def opened(
         tasks.start("the giving up of what is silent", give_up(patience, machine.inquiry, state, clock, put), node.world.fatal)
     node.continuation.begin()
     driving.start()
-    return Scheduler(state_dir, machine, node, services, tasks, driving, recording)
+    return Scheduler(state_dir, machine, node, services, tasks, driving, recording, scattering)
 
 
 def machine_policy(settings: Settings) -> Policy:

@@ -128,7 +128,7 @@ class Counters:
         self._step(event.run, event)
 
 
-OF_RUNS = {ev.RunSubmitted, ev.RunResumed, ev.RunDrained, ev.RunStopped, ev.RunCancelled}
+OF_RUNS = {ev.RunSubmitted, ev.RunResumed, ev.RunScattered, ev.RunDrained, ev.RunStopped, ev.RunCancelled}
 RUN_EVENTS = frozenset(OF_RUNS | {ev.JobCalled, ev.CallFailed, ev.EngineRunEnded})
 RUN_COMMANDS = frozenset(
     {

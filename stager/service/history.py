@@ -111,6 +111,10 @@ class Past:
             self.over = False
             self.workflow = event.workflow or self.workflow
 
+    def scattered(self, event: ev.RunScattered) -> None:
+        if event.run == self.run:
+            self.workflow = event.workflow or self.workflow
+
     def set_policy(self, event: ev.PolicySet) -> None:
         if not self.over:
             self.cores, self.memory_bytes = event.limits.cores, event.limits.memory_bytes
@@ -231,6 +235,7 @@ class Past:
 HEARD: dict[type, Callable[[Past, Any], None]] = {
     ev.RunSubmitted: Past.submitted,
     ev.RunResumed: Past.resumed,
+    ev.RunScattered: Past.scattered,
     ev.PolicySet: Past.set_policy,
     ev.NodeReported: Past.reported,
     ev.HostReported: Past.host_reported,

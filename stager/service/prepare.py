@@ -19,6 +19,7 @@ from stager.best_plan import best_plan
 from stager.model.cluster import Cluster, ComputeNodes, IoNodes, WanLink
 from stager.model.errors import Denied, Fault, InvalidInput, Refused, error_from, is_permanent
 from stager.model.profile import Profiles
+from stager.model.scatter import unknown
 from stager.model.topology import Topology
 from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.make_plan import check_capacity
@@ -131,6 +132,23 @@ def as_asked(workflow: Workflow, options: SubmitOptions) -> Workflow:
     """As far as it is asked for, and with its inputs fetched anew where they are to be verified. Raises InvalidInput."""
     found = as_far_as(workflow, options.until)
     return replace(found, anew=secrets.token_hex(8)) if options.verify_inputs else found
+
+
+def with_members(
+    workflow: Workflow,
+    settings: Settings,
+    access: OriginAccess,
+    options: SubmitOptions,
+    tenant: str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Workflow:
+    """With the jobs of members that an earlier run named, where that run stands for the job that would name them. Raises as a submit."""
+    if not unknown(workflow.scatters):
+        return workflow
+    # Few workflows scatter over anything.
+    from stager.service.members_before import with_members_before
+
+    return with_members_before(workflow, settings, access, options, tenant, env)
 
 
 def asks_for_reuse(settings: Settings, options: SubmitOptions) -> bool:

@@ -21,6 +21,7 @@ from stager.scheduler.states import RunState
 if TYPE_CHECKING:
     from stager.adapters.results_store import ResultsStore
     from stager.model.results import KeptOutput, Result, SeenAt
+    from stager.model.scatter import Rows, Scatter
 
 log = logging.getLogger(__name__)
 # Written together while a run goes on. What is left is written when it ends.
@@ -39,6 +40,7 @@ class Recording:
         self.waiting: dict[str, list[Result]] = {}
         # Of the same jobs, what nodes hold of it. The files that the store says they hold, and those of them that they hold no more.
         self.held: dict[str, list[tuple[str, str, KeptOutput]]] = {}
+        self.named: dict[str, list[tuple[str, Scatter, Rows]]] = {}
         self.kept: set[str] | None = None
         self.gone: list[str] = []
         # By run, why later runs will not find all of it.
@@ -114,6 +116,10 @@ class Recording:
 
     def _add(self, run: RunEntry, result: Result) -> None:
         self.waiting.setdefault(run.id, []).append(result)
+        for each in run.workflow.scatters:
+            rows = each.rows if each.rows is not None else run.members.get(each.name)
+            if each.maker == result.job and rows is not None:
+                self.named.setdefault(run.id, []).append((result.key, each, rows))
         if self.state.policy.keep_results_bytes:
             from stager.service.results_in_state import kept_of
 
@@ -187,7 +193,8 @@ class Recording:
         tenant, results = self.state.runs[run_id].tenant, self.waiting.pop(run_id, [])
         held = [each for each in self.held.pop(run_id, []) if each[2].file in self._kept_files()]
         gone, self.gone = self.gone, []
-        self._try_to(run_id, lambda store: store.write(tenant, results, seen, complete=complete, kept=held, gone=gone))
+        named = self.named.pop(run_id, [])
+        self._try_to(run_id, lambda store: store.write(tenant, results, seen, complete=complete, kept=held, gone=gone, members=named))
 
     def _reopen(self, run: str) -> None:
         self._try_to(run, lambda store: store.reopen(run))

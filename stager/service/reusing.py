@@ -19,6 +19,7 @@ from stager.adapters.results_store import ResultsStore, damaged, open_to_read
 from stager.model.errors import InvalidInput, Refused, StagerError, Transient
 from stager.model.files import FileKind, Location, Source
 from stager.model.results import KeptOutput, Result, SeenAt, origin_key
+from stager.model.scatter import unknown
 from stager.model.units import format_size
 from stager.model.workflow import Origin, OriginKind, Workflow, graph_of
 from stager.planning.job_key import differences
@@ -120,6 +121,8 @@ def remembered(workflow: Workflow, path: Path, asker: Asker, answers: Answers, a
 
 
 def found_in(store: ResultsStore, workflow: Workflow, asker: Asker, answers: Answers, forced: set[str]) -> Remembered:
+    # What they name is not remembered.
+    forced = forced | {each.maker for each in unknown(workflow.scatters)}
     look = Look(workflow, store, asker)
     names = {name for job in workflow.jobs.values() for name in job.env_pass}
     contents, held = look.contents(), look.held(answers)

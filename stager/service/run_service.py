@@ -16,6 +16,7 @@ from stager import wire
 from stager.adapters.run_records import RunRecord, RunRecords
 from stager.model.errors import InvalidInput, Refused
 from stager.model.places import overlaps
+from stager.model.scatter import unknown
 from stager.model.tenants import Tenant
 from stager.model.units import format_money, format_size, parse_money
 from stager.model.workflow import CycleFound, Workflow, final_places, graph_of
@@ -256,6 +257,13 @@ class RunService:
         self._check_space(workflow, request.plan, f"give it more with `stager resume {entry.id} --capacity SIZE`, or name a spill origin")
         return replace(plain, workflow=workflow, plan=request.plan, notes=tuple(notes))
 
+    def require_room(self, entry: RunEntry, workflow: Workflow, plan: Plan) -> None:
+        """For a run that goes on with more jobs. Raises InvalidInput or Refused."""
+        self._check_space(workflow, plan, f"give it more with `stager resume {entry.id} --capacity SIZE`, or name a spill origin")
+        self.finals.pop(entry.id, None)
+        self._check_destinations(workflow, entry.id, entry.tenant)
+        self.records.reopen(entry.id, len(workflow.jobs))
+
     def end(self, run: str, event: type, on_durable: Callable[[], None], by: str = ev.BY_REQUEST) -> None:
         """Drain, stop or cancel. Of a run that has ended only a cancel of a resumable one means anything."""
         entry = self.runs.known(run)
@@ -325,6 +333,9 @@ def check_reused(workflow: Workflow, reused: Sequence[ReusedJob]) -> None:
     graph, at_hand, done = graph_of(workflow), set[str](), {each.job for each in reused}
     if not done:
         return
+    for scatter in unknown(workflow.scatters):
+        if scatter.maker in done:
+            raise InvalidInput(f"job {scatter.maker!r} is to be reused, and nobody knows what it named; plan again", subject=scatter.maker)
     if len(done) < len(reused) or not done <= workflow.jobs.keys() or workflow.engine:
         raise InvalidInput("the jobs to be reused are not jobs of this workflow; plan again", subject=workflow.name)
     for each in reused:

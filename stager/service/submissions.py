@@ -51,6 +51,7 @@ from stager.service.prepare import (
     require_native,
     require_runnable,
     require_spill,
+    with_members,
 )
 from stager.service.profiles import load_profiles
 from stager.service.sent_contents import SentStores
@@ -130,7 +131,8 @@ class Submissions(Rights):
         upload = understood(body, rest.WorkflowText)
         with self.read(upload, tenant) as read:
             asked = chosen(upload.options, self.settings, read.workflow)
-            workflow, settings = as_asked(read.workflow, asked), self.settings_for(tenant)
+            settings = self.settings_for(tenant)
+            workflow = with_members(as_asked(read.workflow, asked), settings, read.access, asked, tenant, {})
             answers = at_destinations(workflow, read.access) if not workflow.engine else {}
             # The values of variables come with a submit only.
             with closing_results(found_before(workflow, settings, asked, answers, tenant, {})) as found:
@@ -167,8 +169,9 @@ class Submissions(Rights):
             require_native(read.workflow)
             check_env(read.workflow, sent.env)
             asked = chosen(sent.options, self.settings, read.workflow)
-            workflow = as_asked(read.workflow, asked)
-            ready = ready_to_run(workflow, self.settings_for(tenant), read.access, asked, tenant, sent.env)
+            given = (self.settings_for(tenant), read.access, asked, tenant, sent.env)
+            workflow = with_members(as_asked(read.workflow, asked), *given)
+            ready = ready_to_run(workflow, *given)
             with closing_results(ready.found):
                 reused, told = told_of(workflow, ready, asked)
             if ready.found is not None:

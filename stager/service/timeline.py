@@ -94,6 +94,9 @@ def submitted_text(event: ev.RunSubmitted) -> str:
 TELL: dict[type, Callable[[Any], str]] = {
     ev.RunSubmitted: submitted_text,
     ev.RunResumed: lambda e: "; ".join(("resumed", *e.notes)),
+    ev.RunScattered: lambda e: (
+        f"job {e.scatter} scatters over {e.members} members" + (f", and cannot: {e.fault.message}" if e.fault is not None else "")
+    ),
     ev.RunDrained: lambda e: "draining was asked for",
     ev.RunStopped: lambda e: "stopping was asked for",
     ev.RunCancelled: lambda e: "cancelling was asked for",
@@ -181,6 +184,7 @@ def concerns(value: Any, run: str, file_id: str, job: str, ids: set[str]) -> boo
         mine = getattr(value, "file", "") == file_id or made
     else:
         mended = type(value) is ev.RunResumed and bool(value.notes)
+        mended = mended or (type(value) is ev.RunScattered and job.partition("[")[0] == value.scatter)
         mine = (mended or getattr(value, "job", "") == job) and getattr(value, "run", "") == run
     if mine and own and not (file_id and type(value) is ev.AttemptEnded):
         ids.add(own)

@@ -317,6 +317,7 @@ def job_view(run: RunEntry, job_id: str, counters: Counters, sandbox_kept: bool,
         memory_peak_bytes=newest.memory_peak_bytes if newest is not None else None,
         sandbox_kept=sandbox_kept,
         reused_from=job.reused_from,
+        assumed=job_id in run.assumed,
     )
 
 

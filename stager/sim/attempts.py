@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault
+from stager.model.scatter import Rows
 from stager.model.workflow import Job, Workflow
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
@@ -103,6 +104,8 @@ class Executor:
         self.direct_bytes: dict[tuple[str, str], int] = {}
         self.answers_due = 0
         self.traces = True
+        # By run and job, what its outputs name over which others scatter.
+        self.members: dict[tuple[str, str], dict[str, Rows]] = {}
         self.on_staged: Callable[[Trying], None] | None = None
         self.lineage: dict[str, tuple[str, tuple[str, ...]]] = {}
 
@@ -340,6 +343,7 @@ class Executor:
             measures=ev.Measures(wall_s=made_at - (trying.begun_at if trying.program_at is None else trying.program_at)),
             fitted_bytes=fitted_bytes,
             made_at=made_at,
+            members=self.members.get((command.run, command.job), {}) if outcome is ev.Outcome.OK else {},
         )
         if trying.host is not None and trying.host.gone and outcome is not ev.Outcome.OK:
             event = as_lost(event)

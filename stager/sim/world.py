@@ -47,6 +47,7 @@ FROM_OUTSIDE = (
     ev.TenantsSet,
     ev.RunSubmitted,
     ev.RunResumed,
+    ev.RunScattered,
     ev.RunDrained,
     ev.RunStopped,
     ev.RunCancelled,

@@ -173,7 +173,7 @@ class JobView(Body):
     """Of its newest attempt: when it began, for how long its program ran, and the largest resident set of any one of its processes; None:
     it has not ended, or that was not measured. `running_s`: of one that runs, for how long, by the clock that `started_at` is of; who looks
     may have another. `sandbox_kept`: `stager shell` looks into what it left. `reused_from`: the run that made what stands for what it
-    makes.
+    makes. `assumed`: it stands for jobs of a scatter that are not known yet.
     """
 
     job: str
@@ -188,6 +188,7 @@ class JobView(Body):
     memory_peak_bytes: int | None = None
     sandbox_kept: bool = False
     reused_from: str = ""
+    assumed: bool = False
 
 
 class JobList(Body):

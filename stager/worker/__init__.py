@@ -9,7 +9,7 @@ from stager.worker.called import Called, Staged
 from stager.worker.kept_sandboxes import Kept, KeptSandboxes
 from stager.worker.node_port import NodePort
 from stager.worker.place import Place
-from stager.worker.spec import AttemptInput, AttemptOutput, AttemptSpec, DirectInput, InputAccess
+from stager.worker.spec import AttemptInput, AttemptOutput, AttemptSpec, DirectInput, InputAccess, MembersIn
 from stager.worker.worker import Sight, Worker
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "DirectInput",
     "Kept",
     "Measures",
+    "MembersIn",
     "NodePort",
     "Outcome",
     "Place",

@@ -46,7 +46,7 @@ class AttemptResult:
 
     `release_fault`: leases or sandbox could not be cleared away. `fitted_bytes`: where its disk was full, what it had written by then.
     `isolation`: what held it to its sandbox, `none` where nothing could; empty: nobody asked. `opened`: the first files below watched
-    directories that it opened.
+    directories that it opened. `members`: by entry that scatters over one of its outputs, what that names.
     """
 
     attempt_id: str
@@ -68,6 +68,7 @@ class AttemptResult:
     isolation: str = ""
     opened: tuple[str, ...] = ()
     opened_count: int = 0
+    members: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """By hand: dataclasses.asdict copies deeply, for a fifth of a millisecond of each job."""

@@ -59,6 +59,11 @@ class Place:
         return f"{self.directory}/container.json"
 
     @property
+    def members(self) -> str:
+        """What its outputs name, over which others scatter; written before they are taken."""
+        return f"{self.directory}/members.json"
+
+    @property
     def lock(self) -> str:
         return f"{self.directory}/lock"
 

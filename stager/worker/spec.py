@@ -13,6 +13,7 @@ from typing import Any
 
 from stager.model.errors import InvalidInput
 from stager.model.files import FileKind
+from stager.model.scatter import ScatterForm
 from stager.model.workflow import IMAGE_PATH
 
 ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,128}\Z")
@@ -65,6 +66,23 @@ class AttemptOutput:
         return named | {"kind": self.kind.value, "optional": self.optional}
 
 
+@dataclass(frozen=True, slots=True)
+class MembersIn:
+    """Jobs of the entry `name` are to be made of what the output at this path names."""
+
+    name: str
+    path: str
+    keys: tuple[str, ...]
+    form: ScatterForm
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "path": self.path, "keys": list(self.keys), "form": self.form.value}
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> MembersIn:
+        return cls(said["name"], said["path"], tuple(said["keys"]), ScatterForm(said["form"]))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSpec:
     """`argv`: the job's program and its arguments. Paths are relative to the sandbox.
@@ -102,6 +120,7 @@ class AttemptSpec:
     origins: tuple[str, ...] = ()
     watch: bool = False
     memory_limit_bytes: int | None = None
+    members: tuple[MembersIn, ...] = ()
 
     def __post_init__(self) -> None:
         check_id(self.attempt_id)
@@ -152,6 +171,7 @@ class AttemptSpec:
             "stderr": self.stderr,
             "want_sha256": self.want_sha256,
             "keep_failed_sandbox": self.keep_failed_sandbox,
+            **({"members": [each.to_json() for each in self.members]} if self.members else {}),
         }
 
     @classmethod
@@ -174,6 +194,7 @@ class AttemptSpec:
             want_sha256=said["want_sha256"],
             keep_failed_sandbox=said["keep_failed_sandbox"],
             direct=tuple(DirectInput(**entry) for entry in said.get("direct", ())),
+            members=tuple(MembersIn.from_json(entry) for entry in said.get("members", ())),
         )
 
 

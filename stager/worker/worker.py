@@ -29,6 +29,7 @@ from stager.worker.fullness import NO_SPACE, if_full, with_full
 from stager.worker.hints import with_hint
 from stager.worker.images import Images, environment_in
 from stager.worker.leftover import with_found
+from stager.worker.members import members_of
 from stager.worker.node_port import UNASKED_CODES, NodePort
 from stager.worker.place import Place, log_paths, publish_json, read_json, write_json
 from stager.worker.reaper import Reaper
@@ -218,6 +219,7 @@ class Worker:
             return await self.release(spec, place, await asyncio.to_thread(if_full, spec, place, result, ended))
         try:
             await self._settle_sandbox(spec, place)
+            members = await asyncio.to_thread(members_of, spec, place) if spec.members else {}
         except (StagerError, OSError) as problem:
             text = f"the outputs of job {spec.job_id!r} could not be gathered: {problem}"
             fault = problem.fault() if isinstance(problem, StagerError) else Fault(ErrorClass.TRANSIENT, "io_error", text, spec.job_id)
@@ -234,7 +236,7 @@ class Worker:
                 fault = await asyncio.to_thread(with_found, fault, spec, place)
             return await self.release(spec, place, replace(ended, outcome=Outcome.FAILED, fault=fault))
         outputs, undeclared = tuple(msgspec.to_builtins(each) for each in taken.outputs), tuple(taken.undeclared)
-        ended = replace(ended, outputs=outputs, undeclared=undeclared, undeclared_count=taken.undeclared_count)
+        ended = replace(ended, outputs=outputs, undeclared=undeclared, undeclared_count=taken.undeclared_count, members=members)
         return await self.release(spec, place, ended, taken.released)
 
     async def _settle_sandbox(self, spec: AttemptSpec, place: Place) -> None:

@@ -120,3 +120,33 @@ def test_what_came_along_is_known_by_its_content_and_finals_are_where_they_belon
     assert "1 attempts" in submitted("--rerun", "count")[1]
     (place / "in" / "a").write_text("hello you\n")
     assert "2 attempts" in submitted()[1] and (place / "out" / "c").read_text() == "10\n"
+
+
+SCATTER = """stager: 1
+name: parts
+on_exists: replace
+origins: {ORIGINS}
+jobs:
+  split: {run: tr ' ' '\\n' < a > names, inputs: {a: "data:in/names"}, outputs: {names: "data:parts/names"}}
+  part:
+    scatter: {over: names, as: name}
+    run: echo {name} > {name}.part
+    inputs: [names]
+    outputs: {"{name}.part": "data:parts/"}
+  gather: {run: cat *.part > all, inputs: ["*.part"], outputs: {all: "data:parts/all"}}
+"""
+
+
+def test_jobs_of_a_tenant_are_made_of_members_and_reused_with_them(lab: Lab) -> None:
+    (lab.data / "in" / "names").write_text("x y z")
+    wait_until(lambda: time.time() > (lab.data / "in" / "names").stat().st_ctime + SETTLED_S + 0.5, "the input to have settled")
+    alice = lab.service.client(lab.service.token("alice", "submit"))
+    body = {"workflow": SCATTER.replace("{ORIGINS}", f'{{data: "file:{lab.data}"}}'), "options": {}}
+    runs = []
+    for _ in range(2):
+        runs.append(alice.post("/runs", json=body).json())
+        assert alice.get(f"/runs/{runs[-1]['run']}/wait", params={"timeout_s": 60}).json()["state"] == "succeeded"
+    assert (lab.data / "parts" / "all").read_text().split() == ["x", "y", "z"]
+    assert [(run["jobs"], run["jobs_reused"]) for run in runs] == [(3, 0), (5, 5)]
+    jobs = alice.get(f"/runs/{runs[0]['run']}/jobs").json()["jobs"]
+    assert [job["job"] for job in jobs] == ["split", "part[x]", "part[y]", "part[z]", "gather"] and not any(job["assumed"] for job in jobs)

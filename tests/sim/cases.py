@@ -43,6 +43,7 @@ from tests.sim.hosts_cases import troubles_of as host_troubles
 from tests.sim.kept_cases import kept
 from tests.sim.plans import modest, with_deterministic
 from tests.sim.reuse_cases import reused
+from tests.sim.scatter_cases import ScatterCase, ScatterWatch, scattered
 from tests.sim.tenant_cases import TenantWatch, with_tenants
 
 LINKS = (OriginLink("home", 1000.0, 500.0, 0.05), OriginLink("archive", 2000.0, 2000.0, 0.02))
@@ -76,6 +77,7 @@ class Case:
     apart: tuple[str, ...] = ()
     slack_s: float = 0.0
     reused: tuple[tuple[ReusedJob, ...], ...] = ()
+    scatters: tuple[ScatterCase, ...] = ()
 
 
 def topology_of(capacity: int, cores: int) -> Topology:
@@ -243,8 +245,7 @@ def node_losses_case(seed: int) -> Case:
     return replace(case, topology=topology, workflows=workflows, plans=plans)
 
 
-# A file of the largest size that is drawn then has some twenty stripes.
-LARGE = 80_000
+LARGE = 80_000  # A file of the largest size that is drawn then has some twenty stripes.
 
 
 def stripes_case(seed: int) -> Case:
@@ -383,6 +384,8 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "reused_faults": lambda seed: reused((faults_case, node_faults_case, node_losses_case, interrupts_case)[seed % 4](seed)),
     "kept": lambda seed: kept((plain_case, runs_case, nodes_case, sizes_case)[seed % 4](seed)),
     "kept_faults": lambda seed: kept((faults_case, node_faults_case, node_losses_case, interrupts_case)[seed % 4](seed)),
+    "scatter": lambda seed: scattered((plain_case, runs_case, nodes_case)[seed % 3](seed)),
+    "scatter_faults": lambda seed: scattered((faults_case, node_faults_case, interrupts_case, node_losses_case)[seed % 4](seed)),
     "direct": lambda seed: direct_access(runs_case(seed) if seed % 2 else plain_case(seed)),
     "direct_faults": lambda seed: direct_access(node_faults_case(seed) if seed % 3 == 0 else faults_case(seed, names=seed % 3 == 1)),
 }
@@ -405,9 +408,8 @@ def world_of(case: Case) -> SimWorld:
     starts = case.starts_s or (0.0,) * len(case.workflows)
     for number, (workflow, plan, at) in enumerate(zip(case.workflows, case.plans, starts, strict=True)):
         tenant, priority = case.tenants[number] if case.tenants else ("", 0)
-        habits = case.habits[number] if case.habits else None
-        facts = {"tenant": tenant, "priority": priority, "reused": case.reused[number] if case.reused else ()}
-        world.submit(f"r{number}", workflow, plan, at, habits=habits, **facts)
+        facts = {"habits": case.habits[number] if case.habits else None, "reused": case.reused[number] if case.reused else ()}
+        world.submit(f"r{number}", workflow, plan, at, tenant=tenant, priority=priority, **facts)
     for at, run, wish in case.interrupts:
         world.tell_at(max(at, starts[run]), lambda now, kind=INTERRUPTS[wish], name=f"r{run}": kind(at=now, run=name))
     return world
@@ -424,12 +426,12 @@ def watch_invariants(machine: Machine, events: Any, commands: Any) -> None:
 def check(case: Case) -> SimWorld:
     """Runs it under all checkers. Raises Violation."""
     world = world_of(case)
-    departures, tenants = DepartureWatch(world), TenantWatch()
+    departures, tenants, scatters = DepartureWatch(world), TenantWatch(), ScatterWatch(world, case)
 
     def watch(machine: Machine, events: Any, commands: Any) -> None:
         watch_invariants(machine, events, commands)
-        departures(machine, events, commands)
-        tenants(machine, events, commands)
+        for hear in (departures, tenants, scatters):
+            hear(machine, events, commands)
 
     machine = simulate(world, watch)
     allowed = {cmd.RunOutcome.SUCCEEDED}
@@ -481,8 +483,7 @@ def main(argv: list[str]) -> int:
     """KIND FIRST [COUNT]: runs seeds, prints the failures in short; a single seed raises."""
     kind, first = argv[0], int(argv[1])
     if len(argv) < 3:
-        check(KINDS[kind](first))
-        return 0
+        return int(check(KINDS[kind](first)) is None)
     failures: dict[str, list[int]] = {}
     for seed in range(first, first + int(argv[2])):
         try:

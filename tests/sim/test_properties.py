@@ -46,6 +46,8 @@ SHORT = {
     "reused_faults": 200,
     "kept": 200,
     "kept_faults": 200,
+    "scatter": 200,
+    "scatter_faults": 200,
     "direct": 200,
     "direct_faults": 200,
 }

@@ -25,6 +25,7 @@ from stager.scheduler.states import JobState
 from stager.sim.simulate import rebuilt
 from stager.sim.world import SimWorld, Violation
 from tests.sim.cases import KINDS, Case, world_of
+from tests.sim.scatter_cases import ScatterWatch
 from tests.sim.seeds import parts
 
 SHORT = 100
@@ -52,9 +53,9 @@ class Pair:
     met: Counter[str] = field(default_factory=Counter)
 
     def step(self, event: Any) -> list[Any]:
-        if brings_definition(event):
-            self.submitted[event.run] = event
         decided = self.runs.step(event)
+        if brings_definition(event) and self.runs.state.runs[event.run].workflow is event.workflow:
+            self.submitted[event.run] = event
         again = self.follows.step(event)
         if again != decided:
             raise Violation(f"after a snapshot {again} were decided instead of {decided}")
@@ -119,8 +120,11 @@ def simulated_twice(case: Case) -> Counter[str]:
     machines = [Machine(world.policy, world.limits) for _ in range(2)]
     pair = Pair(Random(f"snapshots/{case.seed}"), *machines)
 
+    scatters = ScatterWatch(world, case)
+
     def watch(events: Sequence[Any], commands: Sequence[Any]) -> None:
         pair.watch(events, commands, len(world.journal))
+        scatters(pair.runs, events, commands)
 
     drive(pair, world, watch)
     while world.crashed:

@@ -145,7 +145,8 @@ def test_how_long_a_job_runs_is_told_by_the_clock_that_saw_it_begin() -> None:
     began = time.time() + YEAR_S
     newest = Newest(began)
     job = SimpleNamespace(state=JobState.RUNNING, attempts=1, fault=None, reused_from="")
-    run: Any = SimpleNamespace(id="r", jobs={"j": job}, workflow=SimpleNamespace(jobs={"j": SimpleNamespace(job_type="t")}))
+    workflow = SimpleNamespace(jobs={"j": SimpleNamespace(job_type="t")})
+    run: Any = SimpleNamespace(id="r", jobs={"j": job}, workflow=workflow, assumed=frozenset())
     counters: Any = SimpleNamespace(of=lambda run: SimpleNamespace(newest={"j": newest}, exit_codes={}))
     view = job_view(run, "j", counters, False, began + 90)
     assert view.running_s == 90 and took(view) == "1 min 30 s so far"

@@ -87,6 +87,9 @@ class EvictionChecker(QuietChecker):
                     self.ended.pop(event.run, None)
                 if event.workflow is not None:
                     self._enter(world.runs[event.run])
+            elif isinstance(event, ev.RunScattered):
+                if event.workflow is not None:
+                    self._enter(world.runs[event.run])
             elif isinstance(event, ev.ReplicaCorrupt):
                 self._lose(event.node, event.file, event.generation)
             elif isinstance(event, ev.NodeGone):

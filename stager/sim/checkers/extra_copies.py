@@ -4,9 +4,11 @@ rule: judged by the plan and by the nodes' truth at the moment of the command.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
 from stager.sim.checkers.quiet import QuietChecker
 from stager.sim.world import Violation
 
@@ -18,6 +20,11 @@ class ExtraCopyChecker(QuietChecker):
     def __init__(self) -> None:
         self.planned: dict[str, dict[str, int]] = {}
         self.deleted: set[tuple[str, str, str]] = set()
+
+    def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
+        for event in events:
+            if isinstance(event, ev.RunScattered):
+                self.planned.pop(event.run, None)
 
     def about_to(self, world: SimWorld, command: Any) -> None:
         if isinstance(command, cmd.DeleteReplica):

@@ -28,7 +28,7 @@ class InputChecker(QuietChecker):
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
         """The replicas that the scheduler has been told are there."""
         for event in events:
-            if isinstance(event, ev.RunResumed) and event.workflow is not None:
+            if isinstance(event, ev.RunResumed | ev.RunScattered) and event.workflow is not None:
                 self.expected.pop(event.run, None)
             elif isinstance(event, ev.TransferDone):
                 self.said_sound.add((event.transfer, ""))

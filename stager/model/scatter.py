@@ -1,0 +1,62 @@
+"""Jobs that are decided at run time: what they scatter over, and the members that another job's output names.
+
+May know: text. One rule: the members of a scatter are found once, and all that is made of them follows from them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from stager.model.record import Record
+
+MEMBERS_MAX = 100_000
+TABLE_ENDINGS = {".tsv": "\t", ".tab": "\t", ".csv": ","}
+Rows = tuple[tuple[str, ...], ...]
+
+
+class ScatterForm(StrEnum):
+    """LINES: a text, a member in each line. TABLE: its first line names the columns. DIRECTORY: the names in an output that is one."""
+
+    LINES = "lines"
+    TABLE = "table"
+    DIRECTORY = "directory"
+
+
+class Scatter(Record):
+    """The jobs of the entry `name` are those that `over`, an output of the job `maker`, names members for. `keys`: what a member's values
+    are called. `rows` None: that is not known yet, and `jobs` stand for what it will be.
+    """
+
+    name: str
+    over: str
+    keys: tuple[str, ...]
+    maker: str
+    form: ScatterForm
+    jobs: tuple[str, ...] = ()
+    rows: Rows | None = None
+
+    @property
+    def what(self) -> str:
+        return f"{self.over!r}, over which {self.name!r} scatters"
+
+
+def form_of(over: str, keys: Sequence[str], *, directory: bool) -> ScatterForm:
+    if directory:
+        return ScatterForm.DIRECTORY
+    return ScatterForm.TABLE if len(keys) > 1 or over.lower().endswith(tuple(TABLE_ENDINGS)) else ScatterForm.LINES
+
+
+def unknown(scatters: Iterable[Scatter]) -> list[Scatter]:
+    return [each for each in scatters if each.rows is None]
+
+
+def assumed_jobs(scatters: Iterable[Scatter]) -> frozenset[str]:
+    """Those that stand for jobs that are not known yet: none of them can begin."""
+    return frozenset(job for each in scatters if each.rows is None for job in each.jobs)
+
+
+def key_of(cell: str) -> str:
+    """`Sample ID` is the key sample_id."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", cell.strip()).lower().strip("_")

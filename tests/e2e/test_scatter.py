@@ -1,0 +1,175 @@
+"""Jobs that are decided at run time, by real processes: a list and a directory that a job made, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.testbed.stager import Stager
+from tests.testbed.waiting import wait_until
+
+WORKFLOW = """stager: 1
+name: parts
+on_exists: replace
+defaults: {isolate: off, retries: 0}
+jobs:
+  split:
+    run: echo split >> "$RAN"; sh split.sh
+    inputs: [here:split.sh]
+    outputs: [names.txt, chunks/]
+    env_pass: [RAN]
+  part:
+    scatter: {over: names.txt, as: name}
+    run: echo {name} >> "$RAN"; sh part.sh {name} > {name}.part
+    inputs: [here:part.sh, chunks/]
+    outputs: ["{name}.part"]
+    env_pass: [RAN]
+  show:
+    scatter: {over: chunks/, as: chunk, expect: 2}
+    run: cat {chunk} > {chunk.name}.shown
+    inputs: [chunks/]
+    outputs: {"{chunk.name}.shown": "here:shown/"}
+  gather:
+    run: shopt -s nullglob; cat *.part /dev/null | sort > all.txt
+    inputs: ["*.part"]
+    outputs: {all.txt: "here:out/"}
+"""
+LOOP = 'while read -r n; do [ -z "$n" ] || { echo "$n" >> names.txt; echo "$n" > "chunks/$n.chunk"; }; done < given\nrm given\n'
+
+
+class Bed:
+    def __init__(self, place: Path, *, reuse: str = "off") -> None:
+        self.place = place
+        self.stager = Stager(place / "s", place / "home", env={"RAN": str(place / "ran"), "STAGER_REUSE": reuse})
+        (place / "w.yml").write_text(WORKFLOW)
+        (place / "part.sh").write_text('cat "chunks/$1.chunk"\n')
+
+    def names(self, *names: str) -> None:
+        text = "\n".join(names)
+        (self.place / "split.sh").write_text(f"mkdir chunks; : > names.txt\ncat > given <<'E'\n{text}\nE\n" + LOOP)
+
+    def submit(self, *words: str, code: int = 0) -> str:
+        (self.place / "ran").unlink(missing_ok=True)
+        return self.stager.run("submit", "w.yml", "--quiet", *words, cwd=self.place, code=code).stderr
+
+    def ran(self) -> list[str]:
+        return sorted((self.place / "ran").read_text().split()) if (self.place / "ran").exists() else []
+
+    def jobs(self, run: str) -> dict[str, str]:
+        return {job["job"]: job["state"] for job in self.stager.json("jobs", run)}
+
+    def made(self) -> list[str]:
+        return (self.place / "out/all.txt").read_text().split()
+
+
+@pytest.fixture
+def bed(short_dir: Path) -> Iterator[Bed]:
+    made = Bed(short_dir)
+    yield made
+    made.stager.end()
+
+
+def test_a_job_for_each_member_and_one_that_gathers_them(bed: Bed) -> None:
+    bed.names("b", "a", "c")
+    plan = bed.stager.run("plan", "w.yml", cwd=bed.place).stdout
+    assert "jobs.part: 1 job is assumed; how many there are is known when job 'split' has made 'names.txt'" in plan
+    assert "jobs.show: 2 jobs are assumed" in plan
+    bed.submit()
+    assert bed.made() == ["a", "b", "c"] and bed.ran() == ["a", "b", "c", "split"]
+    assert sorted(path.name for path in (bed.place / "shown").iterdir()) == ["a.chunk.shown", "b.chunk.shown", "c.chunk.shown"]
+    run = "parts-1"
+    jobs = bed.jobs(run)
+    parts = [f"part[{name}]" for name in "bac"]
+    assert sorted(jobs) == sorted(["split", "gather", *parts, *(f"show[chunks/{name}.chunk]" for name in "abc")])
+    assert set(jobs.values()) == {"done"}
+    assert "job part scatters over 3 members" in bed.stager.run("explain", run, "--job", "part[a]").stdout
+    ledger = bed.stager.run("ledger", run).stdout
+    assert "c.part" in ledger and "1.part" not in ledger
+    assert "part" in bed.stager.run("report", run).stdout
+    assert bed.stager.json("runs")[0]["jobs_total"] == 8
+
+
+def test_no_members_are_legal_and_a_bad_list_is_mended_and_resumed(bed: Bed) -> None:
+    bed.names()
+    bed.submit()
+    assert bed.made() == [] and bed.ran() == ["split"]
+    bed.names("a", "b", "a")
+    said = bed.submit(code=1)
+    assert "job 'split' made 'names.txt', over which 'part' scatters, and that cannot be: line 3 repeats 'a' of line 1" in said
+    assert {state for job, state in bed.jobs("parts-2").items() if job != "split"} == {"skipped"}
+    bed.names("a", "b/../../x")
+    assert "leads out of a sandbox" in bed.stager.run("resume", "--quiet", cwd=bed.place, code=1).stderr
+    bed.names("a", "b")
+    bed.stager.run("resume", "--quiet", cwd=bed.place)
+    assert bed.made() == ["a", "b"]
+
+
+def test_members_of_which_no_jobs_can_be_made_say_so_and_a_mended_file_goes_on(bed: Bed) -> None:
+    bed.names("a", "b")
+    (bed.place / "w.yml").write_text(WORKFLOW.replace("{name}.part", "same.part"))
+    said = bed.submit(code=1)
+    assert "no jobs can be made of the 2 members in 'names.txt', over which 'part' scatters" in said and "two producers" in said
+    assert bed.ran() == ["split"]
+    (bed.place / "w.yml").write_text(WORKFLOW)
+    bed.stager.run("resume", "--quiet", cwd=bed.place)
+    assert bed.made() == ["a", "b"] and bed.ran() == ["a", "b", "split"]
+
+
+def test_a_member_that_failed_is_mended_and_the_others_stand(bed: Bed) -> None:
+    bed.names("a", "b", "c")
+    (bed.place / "part.sh").write_text('test "$1" != b && cat "chunks/$1.chunk"\n')
+    bed.submit(code=1)
+    assert bed.ran() == ["a", "b", "c", "split"]
+    (bed.place / "part.sh").write_text('cat "chunks/$1.chunk"\n')
+    done = bed.stager.run("resume", "--quiet", cwd=bed.place)
+    assert "job 'part[b]' takes it as it is now" in done.stderr
+    assert bed.made() == ["a", "b", "c"] and bed.ran() == ["a", "b", "b", "c", "split"]
+
+
+def test_a_scheduler_that_is_killed_makes_each_job_once(bed: Bed) -> None:
+    """Killed when the list was just told, and again while the members run."""
+    names = [f"m{number:03d}" for number in range(200)]
+    bed.names(*names)
+    run = bed.stager.submit(bed.place / "w.yml")
+    for jobs in (1, 3):
+        wait_until(lambda jobs=jobs: len(bed.ran()) >= jobs, f"{jobs} jobs that have begun")
+        pid = bed.stager.scheduler_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        # Its variables are not known to the next scheduler.
+        bed.stager.run("resume", run, "--detach")
+    bed.stager.run("wait", run)
+    assert bed.made() == names
+    ran = [name for name in bed.ran() if name != "split"]
+    assert len(set(ran)) == 200 and len(ran) <= 202 + 2
+
+
+def test_what_did_not_change_is_reused_with_its_members(short_dir: Path) -> None:
+    """An edit of what makes a member runs the members and what follows; one of the list runs what is new."""
+    bed = Bed(short_dir, reuse="on")
+    try:
+        text = WORKFLOW.replace("outputs: [names.txt, chunks/]", 'outputs: {names.txt: "here:out/", given: "here:out/"}')
+        text = text.replace("chunks/]", "given]").split("  show:")[0] + "  gather:" + text.split("  gather:")[1]
+        text = text.replace('outputs: ["{name}.part"]', 'outputs: {"{name}.part": "here:out/"}')
+        (bed.place / "w.yml").write_text(text)
+        (bed.place / "part.sh").write_text('grep "^$1$" given\n')
+        bed.names("a", "b", "c")
+        split = (bed.place / "split.sh").read_text().replace("rm given\n", "")
+        (bed.place / "split.sh").write_text(split)
+        bed.submit()
+        assert bed.ran() == ["a", "b", "c", "split"]
+        assert "5 of 5 jobs reused" in bed.submit() and bed.ran() == []
+        assert "jobs.part:" not in bed.stager.run("plan", "w.yml", cwd=bed.place).stdout
+        (bed.place / "part.sh").write_text('grep "^$1$" given | tr a-z A-Z\n')
+        assert "1 of 5 jobs reused" in bed.submit() and bed.ran() == ["a", "b", "c"]
+        assert bed.made() == ["A", "B", "C"]
+        (bed.place / "split.sh").write_text(split.replace("\nc\n", "\nd\n"))
+        assert "jobs.part: 1 job is assumed" in bed.stager.run("plan", "w.yml", cwd=bed.place).stdout
+        bed.submit()
+        assert bed.made() == ["A", "B", "D"]
+    finally:
+        bed.stager.end()

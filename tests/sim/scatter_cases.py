@@ -1,0 +1,178 @@
+"""Cases in which jobs are decided at run time: a job names members, and the run goes on with a job for each, and what gathers them.
+
+One rule: everything follows from the seed of the case, so that a failure is reproduced by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from stager.model.files import Destination, File, Location
+from stager.model.scatter import Rows, Scatter, ScatterForm
+from stager.model.workflow import Job, JobInput, JobOutput, Workflow
+from stager.planning.make_plan import make_plan
+from stager.planning.plan import Plan
+from stager.scheduler import events as ev
+from stager.scheduler.machine import Machine
+from stager.scheduler.scatter import continued, pending
+from stager.sim.world import SimWorld, enter
+
+if TYPE_CHECKING:
+    from tests.sim.cases import Case
+
+ASSUMED: tuple[Rows, ...] = ((("a",),), (("a",), ("b",)), (("1",), ("2",), ("3",)))
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """One scatter: members of `over`, each with `steps` jobs one after the other, read what `reads` names; `sizes_bytes` of each that they
+    make. `rows`: as they turn out.
+    """
+
+    name: str
+    over: str
+    maker: str
+    reads: tuple[str, ...]
+    steps: int
+    size_bytes: int
+    finals: bool
+    assumed: Rows
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class ScatterCase:
+    base: Workflow
+    each: tuple[Scattered, ...]
+
+    def workflow(self, known: Mapping[str, Rows]) -> Workflow:
+        """As it is when the members of these are known."""
+        files, jobs, scatters = dict(self.base.files), dict(self.base.jobs), []
+        for one in self.each:
+            rows = known.get(one.name)
+            made: list[str] = []
+            firsts: list[str] = []
+            for (value,) in one.assumed if rows is None else rows:
+                reads = one.reads
+                for step in range(one.steps):
+                    job_id, lfn = f"{one.name}{step}[{value}]", f"{self.base.name}.{one.name}{step}.{value}"
+                    files[lfn] = self._made(lfn, one.size_bytes, one.finals and step == one.steps - 1)
+                    after = (one.maker,) if not step else ()
+                    jobs[job_id] = work(job_id, reads, (lfn,), after)
+                    firsts += [job_id] if not step else []
+                    reads = (lfn,)
+                made += reads
+            gathered = f"{self.base.name}.{one.name}.all"
+            files[gathered] = self._made(gathered, one.size_bytes, True)
+            jobs[one.name] = work(one.name, tuple(made), (gathered,), ())
+            jobs[f"{one.name}-end"] = work(f"{one.name}-end", (gathered,), (), ())
+            standing = tuple(firsts) if rows is None else ()
+            scatters.append(Scatter(f"{one.name}0", one.over, ("value",), one.maker, ScatterForm.LINES, standing, rows))
+        return replace(self.base, files=files, jobs=jobs, scatters=tuple(scatters))
+
+    def known(self, workflow: Workflow) -> dict[str, Rows]:
+        return {each.name[:-1]: each.rows for each in workflow.scatters if each.rows is not None}
+
+    def members(self, job: str) -> dict[str, Rows]:
+        return {f"{each.name}0": each.rows for each in self.each if each.maker == job}
+
+    @staticmethod
+    def _made(lfn: str, size_bytes: int, final: bool) -> File:
+        return File(lfn, size_bytes=size_bytes, destination=Destination(Location("home", f"out/{lfn}")) if final else None)
+
+
+def work(job_id: str, reads: Sequence[str], makes: Sequence[str], after: tuple[str, ...]) -> Job:
+    inputs, outputs = tuple(JobInput(lfn, lfn) for lfn in dict.fromkeys(reads)), tuple(JobOutput(lfn, lfn) for lfn in makes)
+    return Job(job_id, "scattered", ("work",), inputs=inputs, outputs=outputs, after=after, compute_s=0.5)
+
+
+def scatter_case(random: Random, base: Workflow) -> ScatterCase:
+    """One or two scatters, the second over what the first one's gathering job makes or beside it."""
+    makers = [job for job in base.jobs.values() if job.outputs]
+    found: list[Scattered] = []
+    for number in range(random.choice((1, 1, 2)) if makers else 0):
+        maker = random.choice(makers)
+        maker_id, over = maker.id, maker.outputs[0].lfn
+        reads = tuple(random.sample([output.lfn for output in maker.outputs], random.randint(0, len(maker.outputs))))
+        if found and random.random() < 0.5:
+            over = f"{base.name}.{found[0].name}.all"
+            maker_id, reads = found[0].name, random.choice(((), (over,)))
+        elif random.random() < 0.4:
+            reads += (random.choice(list(base.files)),)
+        names = random.sample("abcdefgh123", random.choice((0, 1, 2, 3, 6)))
+        facts = (random.choice((1, 1, 2)), random.choice((0, 10, 100, 300)), random.random() < 0.3)
+        rows = tuple((name,) for name in names)
+        found.append(Scattered(f"s{number}", over, maker_id, reads, *facts, random.choice(ASSUMED), rows))
+    return ScatterCase(base, tuple(found))
+
+
+def scattered(case: Case) -> Case:
+    """The runs of a case, some of whose jobs are decided while they go on. Room is found for all that there will be."""
+    random = Random(f"scatter/{case.seed}")
+    parts = [scatter_case(random, workflow) for workflow in case.workflows]
+    wholes = [part.workflow({each.name: each.rows for each in part.each}) for part in parts]
+    firsts = [part.workflow({}) for part in parts]
+    spill = case.plans[0].spill_origin
+    everything = sum(file.size_bytes or 0 for workflow in (*wholes, *firsts) for file in workflow.files.values())
+    most = max(entry.footprint_bytes for workflow in (*wholes, *firsts) for entry in make_plan(workflow, case.topology).jobs)
+    tight = spill is not None and random.random() < 0.5
+    capacity = int(12 * case.spread.sizes * most) + 1 if tight else int(12 * case.spread.sizes * everything) + 1
+    topology = replace(case.topology, nodes=tuple(replace(node, capacity_bytes=capacity) for node in case.topology.nodes))
+    plans = [make_plan(workflow, topology, spill_origin=spill) for workflow in firsts]
+    whole_s = sum(make_plan(workflow, topology, spill_origin=spill).makespan_s for workflow in wholes)
+    slack_s = case.slack_s + 60.0 + 20 * len(parts) * whole_s * max(case.spread.durations, 1.0)
+    return replace(
+        case,
+        workflows=firsts,
+        plans=plans,
+        topology=topology,
+        slack_s=slack_s,
+        scatters=tuple(parts),
+        must_succeed=not case.spread.contents_vary,
+        resumes_max=case.resumes_max + 30 if case.resumes_max else 0,
+    )
+
+
+class ScatterWatch:
+    """Says what the members are made into, a while after they are known."""
+
+    def __init__(self, world: SimWorld, case: Case) -> None:
+        self.world, self.random = world, Random(f"scatter watch/{case.seed}")
+        self.cases = {f"r{number}": part for number, part in enumerate(case.scatters)}
+        self.told: set[str] = set()
+        self.machine: Machine | None = None
+        for run, part in self.cases.items():
+            for each in part.each:
+                world.executor.members[run, each.maker] = part.members(each.maker)
+
+    def __call__(self, machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        self.machine = machine
+        if not self.cases:
+            return
+        again = {event.run for event in events if isinstance(event, ev.RunResumed | ev.RunScattered | ev.RunSubmitted)}
+        self.told -= again
+        if any(isinstance(event, ev.SchedulerStarted) for event in events):
+            self.told.clear()
+        for run in machine.state.runs.values():
+            for each in pending(run)[:1]:
+                if run.id not in self.told:
+                    self.told.add(run.id)
+                    at = self.world.clock.now + self.random.choice((0.0, 0.01, 1.0))
+                    self.world.tell_at(at, lambda now, run=run.id, name=each.name: self.grown(now, run, name))
+
+    def grown(self, now: float, run_id: str, name: str) -> Any:
+        assert self.machine is not None
+        run, part = self.machine.state.runs[run_id], self.cases[run_id]
+        facts = {"at": now, "run": run_id, "scatter": name}
+        if all(each.name != name for each in pending(run)):
+            return ev.RunScattered(**facts)
+        rows = run.members[name]
+        workflow = part.workflow(part.known(run.workflow) | {name[:-1]: rows})
+        plan: Plan = continued(run, workflow, make_plan(workflow, self.world.topology, spill_origin=run.plan.spill_origin))
+        told = self.world.runs[run_id]
+        told.workflow, told.plan, told.derived = workflow, plan, None
+        enter(self.world, run_id, workflow, plan, plan)
+        return ev.RunScattered(**facts, members=len(rows), workflow=workflow, plan=plan)

@@ -1,0 +1,273 @@
+"""`scatter:` in a native workflow: what stands for the members before they are known, and the jobs that are made of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stager.model.scatter import MEMBERS_MAX, Rows, Scatter, ScatterForm
+from stager.model.workflow import Workflow
+from stager.planning.digest import workflow_digest
+from stager.planning.reuse import as_far_as
+from stager.readers.lines import WorkflowInvalid
+from stager.readers.native_scatter import expanded
+from stager.readers.native_scattering import may_meet
+from stager.readers.paths import pattern_of
+from stager.worker.member_lists import members_in, members_of_directory
+from tests.unit.test_reader_native_params import read, told
+
+SPLIT = """jobs:
+  split:
+    run: sh split.sh
+    inputs: [here:split.sh]
+    outputs: [shards.txt, chunks/]
+  align:
+    scatter: {over: shards.txt, as: shard, expect: 2}
+    run: align {shard} {shard.stem} > {shard.stem}.bam
+    inputs: [chunks/, {from: here:ref.fa, as: ref}]
+    outputs: ["{shard.stem}.bam"]
+  sort:
+    foreach: {bam: "*.bam"}
+    run: [sort, "{bam}"]
+    inputs: ["{bam}"]
+    outputs: ["sorted/{bam.stem}"]
+    stdout: "{bam.stem}.log"
+  merge:
+    run: cat sorted/* > all.bam
+    inputs: ["sorted/*"]
+    outputs: {all.bam: here:out/all.bam}
+  beside: {run: date > beside.txt, outputs: [beside.txt]}
+finals: {"*.log": "here:logs/"}
+"""
+ROWS: Rows = (("c/x.fa",), ("c/y z.fa",), ("w.fa",))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    for name in ("split.sh", "ref.fa", "raw_1.txt"):
+        (tmp_path / name).write_text("x")
+    return tmp_path
+
+
+def test_until_members_are_known_as_many_jobs_as_expected_stand_for_them(place: Path) -> None:
+    workflow = read(place, SPLIT)
+    ids = ["split", "align[1]", "align[2]", "sort[1.bam]", "sort[2.bam]", "merge", "beside"]
+    assert list(workflow.jobs) == ids
+    scatter = Scatter("align", "shards.txt", ("shard",), "split", ScatterForm.LINES, ("align[1]", "align[2]"))
+    assert workflow.scatters == (scatter,)
+    assert workflow.jobs["align[1]"].after == ("split",)
+    assert "jobs.align: 2 jobs are assumed; how many there are is known when job 'split' has made 'shards.txt'" in workflow.notes
+
+
+def test_of_the_members_jobs_are_made_and_of_all_that_follow_from_them(place: Path) -> None:
+    before = read(place, SPLIT)
+    workflow = expanded(before, {"align": ROWS})
+    names = ["c/x.fa", "c/y z.fa", "w.fa"]
+    assert [job for job in workflow.jobs if job.startswith("align")] == [f"align[{name}]" for name in names]
+    assert [job for job in workflow.jobs if job.startswith("sort")] == ["sort[w.bam]", "sort[x.bam]", "sort[y z.bam]"]
+    assert [entry.lfn for entry in workflow.jobs["merge"].inputs] == ["sorted/w", "sorted/x", "sorted/y z"]
+    align = workflow.jobs["align[c/y z.fa]"]
+    assert dict(align.env) == {"shard": "c/y z.fa", "shard__stem": "y z"} and align.shell == before.jobs["align[1]"].shell
+    assert [(entry.lfn, entry.path) for entry in align.inputs] == [("chunks", "chunks"), ("ref.fa", "ref")]
+    sort = workflow.jobs["sort[y z.bam]"]
+    assert sort.argv == ("sort", "y z.bam") and sort.stdout == "y z.log"
+    where = workflow.files["y z.log"].destination
+    assert where is not None and where.location.path == "logs/y z.log"
+    for stays in ("split", "beside"):
+        assert workflow.jobs[stays] is before.jobs[stays]
+    assert workflow.scatters == (replace_rows(before.scatters[0], ROWS),) and not any("assumed" in note for note in workflow.notes)
+    assert workflow.files["ref.fa"] == before.files["ref.fa"]
+    assert set(workflow.files) == {lfn for job in workflow.jobs.values() for lfn in job.lfns}
+
+
+def replace_rows(scatter: Scatter, rows: Rows) -> Scatter:
+    return Scatter(scatter.name, scatter.over, scatter.keys, scatter.maker, scatter.form, (), rows)
+
+
+def test_it_is_the_workflow_that_would_have_been_written(place: Path) -> None:
+    rows: Rows = (("1",), ("2",))
+    before = read(place, SPLIT)
+    workflow = expanded(before, {"align": rows})
+    assert workflow.jobs == before.jobs and workflow_digest(workflow) == workflow_digest(before)
+    assert expanded(workflow, {}) == workflow
+
+
+def test_no_members_are_legal(place: Path) -> None:
+    workflow = expanded(read(place, SPLIT), {"align": ()})
+    assert list(workflow.jobs) == ["split", "merge", "beside"] and workflow.jobs["merge"].inputs == ()
+    assert "ref.fa" not in workflow.files
+
+
+TABLE = """params: {limit: 3}
+origins: {out: "file:./out"}
+files: {reads: "here:*.txt"}
+jobs:
+  list: {run: list > jobs.tsv, inputs: [reads], outputs: [jobs.tsv]}
+  part:
+    scatter: {over: jobs.tsv, as: [name, from_row], expect: [{name: raw, from_row: "0"}]}
+    run: part {name}.txt {from_row:03d} $limit
+    inputs: ["{name}*.txt"]
+    outputs: {"{name}.{from_row:03d}": "out:parts/{name}/"}
+    env: {ROW: "{from_row}"}
+  after: {run: echo, after: part}
+"""
+
+
+def test_of_a_table_its_columns_are_taken_and_files_of_sets_may_be_named(place: Path) -> None:
+    (place / "more_1.txt").write_text("x")
+    workflow = expanded(read(place, TABLE), {"part": (("raw", "7"), ("more", "12"))})
+    assert workflow.jobs["after"].after == ("part[raw,7]", "part[more,12]")
+    part = workflow.jobs["part[more,12]"]
+    assert [entry.lfn for entry in part.inputs] == ["more_1.txt"] and dict(part.env)["ROW"] == "12"
+    assert {"limit": "3", "from_row__03d": "012"}.items() <= dict(part.env).items()
+    where = workflow.files["more.012"].destination
+    assert where is not None and where.location.path == "parts/more/more.012"
+
+
+WRONG = [
+    ("{over: nowhere.txt, as: x}", "jobs.b.scatter.over: 'nowhere.txt' is no output of a job; name an output as the job that makes it"),
+    ("{over: raw_1.txt, as: x}", "jobs.b.scatter.over: 'raw_1.txt' is no output of a job; what is there before the run is gone over by"),
+    ("{over: l.txt}", "jobs.b.scatter.as: name what a member is called: as: NAME"),
+    ("{as: x}", "jobs.b.scatter.over: name the output that the members stand in"),
+    ("{over: l.txt/, as: x}", "jobs.b.scatter.over: 'l.txt' is a file; write it without '/' at the end"),
+    ("{over: d, as: x}", "jobs.b.scatter.over: 'd' is a directory; write it with '/' at the end"),
+    ("{over: d/, as: [x, y]}", "jobs.b.scatter.as: what is in a directory has one value each"),
+    ("{over: l.txt, as: x, expect: 0}", "jobs.b.scatter.expect: '0' is not a whole number of 1 or more"),
+    ("{over: l.txt, as: x, expect: 100001}", "a job scatters over 100,000 members at most"),
+    ("{over: l.txt, as: X}", "jobs.b.scatter.as: 'X' cannot be a foreach key"),
+    ("{over: l.txt, as: x, every: 3}", "jobs.b.scatter.every: unknown key"),
+    ("{over: opt.txt, as: x}", "'opt.txt' is optional, and a scatter needs it"),
+    ("{over: c1.txt, as: x}", "'c1.txt' is made by 'c', whose own jobs are known only at run time; a scatter over what scattered"),
+]
+
+
+@pytest.mark.parametrize(("scatter", "said"), WRONG)
+def test_what_cannot_be_scattered_over_is_refused_by_name(place: Path, scatter: str, said: str) -> None:
+    text = f"""files: {{raw_1.txt: here:raw_1.txt}}
+jobs:
+  a: {{run: echo, inputs: [raw_1.txt], outputs: [l.txt, d/, {{file: opt.txt, optional: true}}]}}
+  c: {{scatter: {{over: l.txt, as: y}}, run: "echo {{y}}", outputs: ["c{{y}}.txt"]}}
+  b: {{scatter: {scatter}, run: echo}}
+"""
+    findings = told(place, text)
+    assert any(said in each for each in findings), findings
+
+
+def test_foreach_and_scatter_do_not_go_together_and_an_origin_is_not_asked_while_a_run_goes_on(place: Path) -> None:
+    text = """jobs:
+  a: {run: echo, outputs: [l.txt]}
+  b: {scatter: {over: l.txt, as: x}, foreach: {y: [1]}, run: "echo {x}"}
+  c: {scatter: {over: l.txt, as: x}, run: "echo {x}", inputs: ["here:{x}.fa"]}
+"""
+    findings = told(place, text)
+    assert "a job has foreach or scatter, not both" in findings[0]
+    (only,) = told(place, text.replace(", foreach: {y: [1]}", ""))
+    assert "'here:{x}.fa' names a file at an origin by a value that is known only when 'a' has ended" in only
+    engine = "engine: airflow\njobs:\n  a: {outputs: [l.txt]}\n  b: {scatter: {over: l.txt, as: x}}\n"
+    assert any("jobs.b.scatter: " in each for each in told(place, engine))
+
+
+def test_members_that_cannot_all_have_jobs_are_told_by_name(place: Path) -> None:
+    workflow = read(place, SPLIT)
+    with pytest.raises(WorkflowInvalid, match=r"'x.bam' has two producers: 'align\[x.fa\]' and 'align\[x.fb\]'"):
+        expanded(workflow, {"align": (("x.fa",), ("x.fb",))})
+    with pytest.raises(WorkflowInvalid, match=r"'x.bam' has two producers: 'align\[x.fa\]' and 'beside'"):
+        expanded(read(place, SPLIT.replace("outputs: [beside.txt]", "outputs: [x.bam]")), {"align": (("x.fa",),)})
+    with pytest.raises(WorkflowInvalid, match="writes a whole number"):
+        expanded(read(place, TABLE), {"part": (("raw", "x"),)})
+
+
+CHAINED = """jobs:
+  a: {run: echo, outputs: [l.txt]}
+  b: {scatter: {over: l.txt, as: x}, run: "echo {x}", outputs: ["b.{x}"]}
+  c: {run: echo, inputs: ["b.*"], outputs: [m.txt]}
+  d: {scatter: {over: m.txt, as: x}, run: "echo {x}", outputs: ["d.{x}"]}
+  e: {run: echo, inputs: ["d.*"], outputs: [e.txt]}
+"""
+
+
+def test_one_scatter_may_follow_another_and_each_is_known_in_its_turn(place: Path) -> None:
+    first = expanded(read(place, CHAINED), {"b": (("x",), ("y",))})
+    assert list(first.jobs) == ["a", "b[x]", "b[y]", "c", "d[1]", "e"]
+    assert [each.rows is None for each in first.scatters] == [False, True] and first.scatters[1].jobs == ("d[1]",)
+    both = expanded(first, {"d": (("z",),)})
+    assert list(both.jobs) == ["a", "b[x]", "b[y]", "c", "d[z]", "e"]
+    assert both == expanded(read(place, CHAINED), {"b": (("x",), ("y",)), "d": (("z",),)})
+
+
+def test_who_may_read_what_a_member_makes_waits_for_it_whatever_is_assumed(place: Path) -> None:
+    text = """files: {raw: "here:raw_*.txt"}
+jobs:
+  list: {run: echo, inputs: ["raw_*.txt"], outputs: [l.txt]}
+  chr: {scatter: {over: l.txt, as: x}, run: "echo {x}", outputs: ["{x}.txt"]}
+  some: {run: echo, inputs: ["raw_*.txt"], outputs: [s]}
+  none: {run: echo, inputs: [l.txt], outputs: [n]}
+"""
+    workflow = read(place, text)
+    assert workflow.jobs["some"].after == ("chr[1]",) and workflow.jobs["list"].after == () == workflow.jobs["none"].after
+    known = expanded(workflow, {"chr": (("raw_2",), ("k",))})
+    assert [entry.lfn for entry in known.jobs["some"].inputs] == ["raw_1.txt", "raw_2.txt"] and known.jobs["some"].after == ()
+
+
+def test_as_far_as_somebody_asked_for_it_the_scatter_comes_along(place: Path) -> None:
+    workflow = read(place, SPLIT)
+    assert as_far_as(workflow, ["beside"]).scatters == ()
+    part = as_far_as(workflow, ["sort"])
+    assert "merge" not in part.jobs and part.scatters == workflow.scatters
+    assert "merge" not in as_far_as(expanded(part, {"align": ROWS}), part.until).jobs
+
+
+def test_without_a_scatter_nothing_is_kept_of_it(place: Path) -> None:
+    workflow: Workflow = read(place, "jobs: {a: {run: echo, outputs: [b]}}\n")
+    assert (workflow.scatters, workflow.scatter_book) == ((), "")
+    assert replace(workflow, scatter_book="x").jobs == workflow.jobs
+
+
+SIGNS = st.text(st.sampled_from("ab*?/."), max_size=6)
+
+
+@given(st.text(st.sampled_from("ab/."), max_size=6), SIGNS, SIGNS)
+def test_patterns_that_both_match_a_name_may_meet(name: str, one: str, other: str) -> None:
+    if pattern_of(one).fullmatch(name) and pattern_of(other).fullmatch(name):
+        assert may_meet(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"),
+    [("*.bam", "*.txt", False), ("a*", "*b", True), ("c[0-9].x", "*.x", True), ("a?c", "abd", False), ("[*]x", "ax", False)],
+)
+def test_patterns_that_cannot_match_one_name_do_not(one: str, other: str, meet: bool) -> None:
+    assert may_meet(one, other) is meet
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a\nb\na\n", "line 3 repeats 'a' of line 1"),
+        ("../x\n", "line 1 has '../x', which leads out of a sandbox"),
+        ("/etc/passwd\n", "leads out of a sandbox"),
+        ("a\x00b\n", "holds a character that cannot be printed"),
+        ("x" * 1001, "is longer than 1,000 bytes"),
+        ("\n".join(map(str, range(MEMBERS_MAX + 1))), "names more than 100,000 members"),
+    ],
+)
+def test_a_list_that_cannot_be_is_told_with_its_line(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said.replace("(", r"\(")):
+        members_in(text, "l.txt", ("x",), ScatterForm.LINES)
+
+
+def test_lines_tables_and_directories_name_members() -> None:
+    assert members_in(" a b \r\n\n\tc\n", "l.txt", ("x",), ScatterForm.LINES) == (("a b",), ("c",))
+    assert members_in("", "l.txt", ("x",), ScatterForm.LINES) == ()
+    assert members_in("#Sample ID\tn\tz\ns1\t4\t-\n", "t.tsv", ("n", "sample_id"), ScatterForm.TABLE) == (("4", "s1"),)
+    assert members_in('a,b\n"x, y",1\n', "t.csv", ("a",), ScatterForm.TABLE) == (("x, y",),)
+    assert members_of_directory(["b", "a"], "d/e") == (("d/e/a",), ("d/e/b",))
+    for text, said in (("x\tb\n1\n", "line 2 has 1 cells"), ("a\tb\n", "no column 'x'"), ("", "it is empty"), ("x\tx\n", "two columns")):
+        with pytest.raises(ValueError, match=said):
+            members_in(text, "t.tsv", ("x",), ScatterForm.TABLE)
+    with pytest.raises(ValueError, match="which is empty"):
+        members_in("x\ty\n\t2\n", "t.tsv", ("x",), ScatterForm.TABLE)

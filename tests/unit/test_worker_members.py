@@ -1,0 +1,67 @@
+"""What a worker reads of a job's outputs for those that scatter over them: from the sandbox alone, and the same each time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stager.model.errors import InvalidInput
+from stager.model.scatter import ScatterForm
+from stager.worker import AttemptSpec, MembersIn, Place
+from stager.worker.members import MEMBERS_BYTES_MAX, members_of
+
+LIST = MembersIn("align", "sub/l.txt", ("x",), ScatterForm.LINES)
+CHUNKS = MembersIn("sort", "chunks", ("x",), ScatterForm.DIRECTORY)
+
+
+def spec_of(*members: MembersIn) -> AttemptSpec:
+    return AttemptSpec(attempt_id="a1", run_id="r", job_id="split", argv=("x",), members=members)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    made = Place.of(tmp_path, "a1")
+    (Path(made.sandbox) / "sub").mkdir(parents=True)
+    return made
+
+
+def test_a_list_and_a_directory_are_read_once(place: Place) -> None:
+    sandbox, spec = Path(place.sandbox), spec_of(LIST, CHUNKS)
+    (sandbox / "sub/l.txt").write_text("\N{BYTE ORDER MARK}b\na\n")
+    (sandbox / "chunks").mkdir()
+    for name in ("2", "1"):
+        (sandbox / "chunks" / name).touch()
+    assert members_of(spec, place) == {"align": (("b",), ("a",)), "sort": (("chunks/1",), ("chunks/2",))}
+    (sandbox / "sub/l.txt").write_text("other\n")
+    assert members_of(spec, place)["align"] == [["b"], ["a"]], "a stage-out that is repeated after a crash says what it said"
+    assert AttemptSpec.from_json(spec.to_json()).members == (LIST, CHUNKS) and "members" not in spec_of().to_json()
+
+
+def test_an_output_that_is_not_there_is_for_the_stage_out_to_miss(place: Place) -> None:
+    assert members_of(spec_of(LIST, CHUNKS), place) == {}
+
+
+@pytest.mark.parametrize("what", ["link", "way", "pipe", "large", "latin", "twice"])
+def test_what_is_no_list_in_the_sandbox_is_refused(place: Place, tmp_path: Path, what: str) -> None:
+    sandbox, secret = Path(place.sandbox), tmp_path / "secret"
+    secret.mkdir()
+    (secret / "l.txt").write_text("password\n")
+    target = sandbox / "sub/l.txt"
+    if what == "link":
+        target.symlink_to(secret / "l.txt")
+    elif what == "way":
+        (sandbox / "sub").rmdir()
+        (sandbox / "sub").symlink_to(secret)
+    elif what == "pipe":
+        os.mkfifo(target)
+    elif what == "large":
+        target.write_bytes(b"x")
+        os.truncate(target, MEMBERS_BYTES_MAX + 1)
+    else:
+        target.write_bytes({"latin": b"caf\xe9\n", "twice": b"a\na\n"}[what])
+    with pytest.raises(InvalidInput) as caught:
+        members_of(spec_of(LIST), place)
+    said = {"link": "outputs must be", "way": "outputs must be", "pipe": "no regular file", "large": "more than", "latin": "not UTF-8"}
+    assert said.get(what, "line 2 repeats 'a'") in caught.value.message and "password" not in caught.value.message
