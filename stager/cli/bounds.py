@@ -11,7 +11,8 @@ from stager.cli.options import Bounds
 from stager.model import workflow as model
 from stager.model.errors import InvalidInput
 from stager.model.units import format_duration, format_money
-from stager.service.budgets import NONE, Chosen, Within, asked_of, instant_of, now, within_of
+from stager.planning.ways import Within
+from stager.service.budgets import NONE, Chosen, asked_of, instant_of, now, within_of
 from stager.service.settings import Settings
 
 

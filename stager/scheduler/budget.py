@@ -12,17 +12,10 @@ from typing import Any
 
 from stager.model.errors import ErrorClass, Fault
 from stager.model.units import format_duration, format_money
+from stager.planning.budget import fetch_of
 from stager.scheduler import commands as cmd
 from stager.scheduler.decision import Decision
-from stager.scheduler.spending import (
-    forecast_money,
-    left_s,
-    left_with_attempt_s,
-    left_with_fetch_s,
-    owed_money,
-    rest_s,
-    spent_money,
-)
+from stager.scheduler.spending import forecast_money, left_s, owed_money, rest_s, spent_money
 from stager.scheduler.state import JobEntry, RunEntry, State
 from stager.scheduler.states import JobState, RunState
 
@@ -50,7 +43,7 @@ def next_due(state: State) -> float:
 
 def affords_attempt(decision: Decision, run: RunEntry, job: JobEntry) -> bool:
     """False: the run was paused instead."""
-    if run.budget is None or left_with_attempt_s(decision.state, run, job) > AT_ONCE_S:
+    if run.budget is None or left_s(decision.state, run, attempt_of=job) > AT_ONCE_S:
         return True
     pause(decision, run)
     return False
@@ -58,7 +51,9 @@ def affords_attempt(decision: Decision, run: RunEntry, job: JobEntry) -> bool:
 
 def affords_fetch(decision: Decision, run: RunEntry, origin: str, size_bytes: int) -> bool:
     """False: the run was paused instead, or is about to end."""
-    if run.budget is None or not run.budget.charges_fetches or left_with_fetch_s(decision.state, run, origin, size_bytes) > AT_ONCE_S:
+    if run.budget is None or not run.budget.charges_fetches:
+        return True
+    if left_s(decision.state, run, fetched=fetch_of(run.budget, origin, size_bytes)) > AT_ONCE_S:
         return True
     if run.state is RunState.ACTIVE:
         pause(decision, run)

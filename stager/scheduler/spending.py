@@ -146,38 +146,25 @@ def drains_s(budget: Budget, spent: BudgetEntry, now: float, more_s: float = 0.0
     return max(0.0, ends_at - now) + home_s_most(budget, files, spent.home_bytes + spent.promised_bytes + more_bytes)
 
 
-def left_s(state: State, run: RunEntry) -> float:
-    """For how long it may still go on as it is before it has to take up no more jobs."""
+def left_s(state: State, run: RunEntry, *, attempt_of: JobEntry | None = None, fetched: Moved | None = None) -> float:
+    """For how long it may still go on before it has to take up no more jobs: as it is, or once an attempt of this job has begun, or a fetch
+    that moves so much.
+    """
     budget, spent = run.budget, run.spent
     if budget is None or spent is None or budget.amount is None:
         return inf
-    moved = owed_of(state, run, budget, spent)
+    files, size_bytes, attempt_s = 0, 0, 0.0
+    moved = Moved()
+    if attempt_of is not None:
+        files, size_bytes = finals_of(run, attempt_of.id)
+        attempt_s = most_s(budget, run.plan.jobs[attempt_of.order])
+        moved.add(direct_of(run, budget, attempt_of))
+    if fetched is not None:
+        moved.add(fetched)
+    moved.add(owed_of(state, run, budget, spent, files, size_bytes))
     moved.add(spent.moved)
-    return lasts_s(budget, moved) - went_on_s(run, state.now) - drains_s(budget, spent, state.now)
-
-
-def left_with_attempt_s(state: State, run: RunEntry, job: JobEntry) -> float:
-    """The same once an attempt of this job has begun."""
-    budget, spent = run.budget, run.spent
-    if budget is None or spent is None or budget.amount is None:
-        return inf
-    files, size_bytes = finals_of(run, job.id)
-    moved = owed_of(state, run, budget, spent, files, size_bytes)
-    moved.add(spent.moved)
-    moved.add(direct_of(run, budget, job))
-    drains = drains_s(budget, spent, state.now, most_s(budget, run.plan.jobs[job.order]), files, size_bytes)
+    drains = drains_s(budget, spent, state.now, attempt_s, files, size_bytes)
     return lasts_s(budget, moved) - went_on_s(run, state.now) - drains
-
-
-def left_with_fetch_s(state: State, run: RunEntry, origin: str, size_bytes: int) -> float:
-    """The same once this much is on its way from that origin."""
-    budget, spent = run.budget, run.spent
-    if budget is None or spent is None or budget.amount is None:
-        return inf
-    moved = owed_of(state, run, budget, spent)
-    moved.add(spent.moved)
-    moved.add(fetch_of(budget, origin, size_bytes))
-    return lasts_s(budget, moved) - went_on_s(run, state.now) - drains_s(budget, spent, state.now)
 
 
 def planned_ends(run: RunEntry) -> list[float]:

@@ -1,7 +1,6 @@
-"""The ways to run a workflow here, each with what it takes and costs, and the one that fits a budget and a deadline.
+"""Budgets and deadlines at a submit: what was asked for, the ways to run the workflow here, and the one that runs.
 
-May know: the planner, prices, the settings. One rule: a way is judged by the upper ends of its ranges, and the plan of the way that was
-chosen is the plan that runs.
+May know: the planner, prices, the settings, the clock. One rule: the plan of the way that was chosen is the plan that runs.
 """
 
 from __future__ import annotations
@@ -17,18 +16,17 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from stager.best_plan import fewer_nodes
-from stager.model.cluster import Charged, Cluster
+from stager.model.cluster import Cluster
 from stager.model.errors import InvalidInput, Refused
-from stager.model.prices import ClusterPrices, PriceTable, prices_for
+from stager.model.prices import prices_for
 from stager.model.profile import Profiles
-from stager.model.topology import OriginLink, Topology
 from stager.model.units import format_duration, format_money, parse_duration_s, parse_money
-from stager.model.workflow import Bounds, OriginKind, Workflow, bandwidths_of, graph_of
-from stager.planning.beliefs import COMPUTE_S, JOBS_DISK_RATE, MODEL, OVERHEAD_S, SIZE_BYTES, Edge, link_at_edge, measured
-from stager.planning.budget import AT_ONCE, Budget, Moved, PaidNodes, fetch_of, money_of, upload_of
-from stager.planning.cost import on_front, storage_money
-from stager.planning.links import is_read_back
-from stager.planning.plan import Access, Basis, FilePlan, Plan
+from stager.model.workflow import Bounds, Workflow, bandwidths_of
+from stager.planning.budget import Budget
+from stager.planning.cost import on_front
+from stager.planning.plan import Basis, Plan
+from stager.planning.way_cost import way_of
+from stager.planning.ways import COST, TIME, Miss, Way, Within, choose, fits_money
 from stager.readers.prices import packaged_prices, read_prices
 from stager.service.prepare import SubmitOptions, cluster_here, plan_with, topology_of
 from stager.service.settings import Settings
@@ -37,43 +35,7 @@ if TYPE_CHECKING:
     from stager.service.reusing import Remembered
 
 NAMED = 3
-TIME, COST = "time", "cost"
 NONE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Within:
-    """`amount` None: it may cost whatever it does. `finish_by` None: it may end whenever it does; else seconds since 1970, asked for at
-    `asked_at`. `objective`: what decides between ways that fit; empty: time within a budget, cost before a deadline. `anyway`: it begins
-    also where it may cost more, and is paused before it does.
-    """
-
-    asked_at: float
-    prices: PriceTable
-    amount: float | None = None
-    finish_by: float | None = None
-    objective: str = ""
-    anyway: bool = False
-
-    @property
-    def time_first(self) -> bool:
-        return self.objective == TIME or (not self.objective and self.finish_by is None)
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """One way to run the workflow. `most` are the upper ends: nine of ten runs end below them. `front`: no other way is faster without
-    being dearer, or cheaper without being slower.
-    """
-
-    how: str
-    plan: Plan
-    budget: Budget
-    wall_s: float
-    wall_s_most: float
-    money: float
-    money_most: float
-    front: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,43 +145,28 @@ def chosen(workflow: Workflow, settings: Settings, profiles: Profiles, options: 
         raise Refused(f"{text}; leave out --budget, --finish-by and --objective", code="engines_workflow", subject="budget")
     within = options.within
     ways = ways_to_run(workflow, settings, profiles, options, found)
-    way = choose(ways, within)
+    way = fitting(ways, within)
     budget = structs.replace(way.budget, amount=within.amount, finish_by=within.finish_by)
     way = replace(way, budget=budget)
     return Chosen(way, ways, tuple(lines_of(way, ways, within)))
 
 
-def choose(ways: Sequence[Way], within: Within) -> Way:
-    """The fastest or the cheapest, of those that fit by their upper ends."""
-    fit = [way for way in ways if fits_time(way, within) and (fits_money(way, within) or within.anyway)]
-    if not fit:
-        raise refusal(ways, within)
-    # With --budget-anyway those that surely fit come first, then those that are expected to.
-    fit = [way for way in fit if fits_money(way, within)] or [way for way in fit if way.money <= (within.amount or 0.0)] or fit
-    if within.time_first:
-        return min(fit, key=lambda way: (way.wall_s, way.money))
-    return min(fit, key=lambda way: (way.money, way.wall_s))
+def fitting(ways: Sequence[Way], within: Within) -> Way:
+    """Raises Refused, with the figures, where none fits."""
+    found = choose(ways, within)
+    if isinstance(found, Miss):
+        raise refusal(found, within)
+    return found
 
 
-def fits_money(way: Way, within: Within) -> bool:
-    return within.amount is None or way.money_most <= within.amount
-
-
-def fits_time(way: Way, within: Within) -> bool:
-    return within.finish_by is None or within.asked_at + way.wall_s_most <= within.finish_by
-
-
-def refusal(ways: Sequence[Way], within: Within) -> Refused:
+def refusal(miss: Miss, within: Within) -> Refused:
     """With what the nearest way would cost or take, and what would change it."""
-    in_time = [way for way in ways if fits_time(way, within)]
-    currency = within.prices.currency
-    if in_time and within.amount is not None:
-        way = min(in_time, key=lambda way: way.money_most)
-        text = f"this may cost more than {format_money(within.amount)} {currency}: {told(way, currency)}"
+    way, currency = miss.way, within.prices.currency
+    if miss.exceeds == COST:
+        text = f"this may cost more than {format_money(within.amount or 0.0)} {currency}: {told(way, currency)}"
         advice = f"give --budget '{format_money(rounded_up(way.money_most))} {currency}'"
         begin = "or --budget-anyway: then it begins, and is paused before it costs more"
         return Refused(f"{text}; {advice}, {begin}{narrower(way)}", code="over_budget", subject="budget")
-    way = min(ways, key=lambda way: way.wall_s_most)
     latest = within.asked_at + way.wall_s_most
     text = f"this may not have ended by {told_instant(within.finish_by or 0.0)}: {told(way, currency)}"
     advice = f"give --finish-by {time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(latest + 1))}{offset(latest)}, or more nodes"
@@ -298,96 +245,3 @@ def cluster_of(settings: Settings, workflow: Workflow) -> Cluster:
     from stager.readers.topology import read_topology
 
     return read_topology(settings.topology_file)
-
-
-def way_of(workflow: Workflow, topology: Topology, cluster: Cluster, paid: ClusterPrices, plan: Plan, reused: frozenset[str]) -> Way:
-    keeps_to = plan.keeps_to or tuple([node.id for node in topology.nodes])
-    hosts = [len(its) for node, its in zip(topology.nodes, topology.hosts, strict=True) if node.id in keeps_to]
-    # Jobs of nodes that name no hosts run on this machine, whatever node they read from.
-    compute_nodes = sum(hosts) if topology.names_hosts else 1
-    on_them = cluster.io.on_compute_nodes
-    io_nodes = 0 if on_them and not topology.names_hosts else max(0, len(keeps_to) - (compute_nodes if on_them else 0))
-    budget = unlimited(workflow, cluster, paid, compute_nodes, io_nodes, sum(node.capacity_bytes for node in topology.nodes))
-    expected, most = traffic_of(workflow, plan, budget, reused)
-    budget = structs.replace(budget, egress_bytes=expected.egress_bytes, reads=expected.reads, writes=expected.writes)
-    budget = structs.replace(budget, **going_home(workflow, topology, plan))
-    wall_s, wall_s_most = plan.makespan_s, max(plan.makespan_s, plan.makespan_most_s or 0.0)
-    how = f"on {len(keeps_to)} of {plan.nodes} nodes" if plan.nodes > 1 else "on the node here"
-    if any(file.access is Access.DIRECT for file in plan.files):
-        how += ", reading some inputs directly"
-    return Way(how, plan, budget, wall_s, wall_s_most, money_of(budget, expected, wall_s), money_of(budget, most, wall_s_most))
-
-
-def unlimited(workflow: Workflow, cluster: Cluster, paid: ClusterPrices, compute_nodes: int, io_nodes: int, volume_bytes: int) -> Budget:
-    """The prices that a run pays here, without an amount."""
-    nodes = [PaidNodes(compute_nodes, paid.compute.per_hour, paid.compute.billed_every_s, paid.compute.billed_at_least_s)]
-    nodes += [PaidNodes(io_nodes, paid.io.per_hour, paid.io.billed_every_s, paid.io.billed_at_least_s)] if io_nodes else []
-    volumes = storage_money(volume_bytes, 1.0, paid.volumes_per_gb_month) if io_nodes and not paid.io.own_disk else 0.0
-    charged = {name: cluster.charged(workflow, name) for name in sorted(workflow.origins)}
-    asked = paid.requests
-    return Budget(
-        currency=paid.currency,
-        nodes=tuple(nodes),
-        volumes_per_s=volumes,
-        egress=tuple([(tier.up_to_bytes, tier.per_gb) for tier in paid.egress]),
-        per_read=asked.reads_per_1000 / 1000 if asked is not None else 0.0,
-        per_write=asked.writes_per_1000 / 1000 if asked is not None else 0.0,
-        fetch_charged=tuple([name for name, how in charged.items() if how in (Charged.FETCH, Charged.BOTH)]),
-        upload_charged=tuple([name for name, how in charged.items() if how in (Charged.UPLOAD, Charged.BOTH)]),
-        buckets=tuple([name for name in charged if workflow.origins[name].kind is OriginKind.S3 and asked is not None]),
-        compute_most={basis.value: belief.most * MODEL.most for basis, belief in COMPUTE_S.items()},
-    )
-
-
-def traffic_of(workflow: Workflow, plan: Plan, budget: Budget, reused: frozenset[str]) -> tuple[Moved, Moved]:
-    """(expected, at most) between nodes and origins, of the jobs that run."""
-    graph, planned = graph_of(workflow), {entry.lfn: entry for entry in plan.files}
-    expected, most = Moved(), Moved()
-    for lfn, file in workflow.files.items():
-        entry, producer = planned[lfn], graph.producer.get(lfn)
-        readers = [job for job in graph.readers[lfn] if job not in reused]
-        if file.destination is not None and producer not in reused:
-            origin, size_bytes = file.destination.location.origin, entry.expected_bytes
-            expected.add(upload_of(budget, origin, size_bytes))
-            most.add(upload_of(budget, origin, round(size_bytes * SIZE_BYTES[entry.size_basis].most)))
-        elif readers and (file.is_external or producer in reused):
-            origin = file.sources[0].location.origin if file.is_external else file.destination.location.origin if file.destination else ""
-            for moved in (expected, most):
-                moved.add(read_of(workflow, budget, entry, origin, readers))
-    return expected, most
-
-
-def read_of(workflow: Workflow, budget: Budget, entry: FilePlan, origin: str, readers: Sequence[str]) -> Moved:
-    """Once to a node, or by each of its readers directly."""
-    if entry.access is not Access.DIRECT:
-        return fetch_of(budget, origin, entry.expected_bytes)
-    moved = Moved()
-    reads = {read.job_type: read.size_bytes for read in entry.direct_access.reads} if entry.direct_access is not None else {}
-    for job in readers:
-        moved.add(fetch_of(budget, origin, reads.get(workflow.jobs[job].job_type, entry.expected_bytes)))
-    return moved
-
-
-def going_home(workflow: Workflow, topology: Topology, plan: Plan) -> dict[str, float]:
-    """How fast finals go to the slowest of their destinations, as expected and at the slowest; and how slow attempts may be."""
-    names = sorted({file.destination.location.origin for file in workflow.files.values() if file.destination is not None})
-    expected_s = slowest_s = file_s = 0.0
-    for name in names:
-        origin, link = workflow.origins[name], topology.link(name)
-        slow = link_at_edge(link, origin, Edge.SLOW)
-        expected_s = max(expected_s, byte_s(link, comes_back=is_read_back(origin, link)))
-        slowest_s = max(slowest_s, byte_s(slow, comes_back=is_read_back(origin, slow)))
-        file_s = max(file_s, slow.before_upload_s + (slow.upload_file_s or 0.0) + (slow.login_s or 0.0) + slow.latency_s)
-    overhead = OVERHEAD_S.get(plan.overhead_basis, OVERHEAD_S[Basis.DEFAULT]).most
-    disk = 1 / JOBS_DISK_RATE[measured(plan.disk_basis is Basis.MEASURED)].least
-    return {
-        "home_bytes_per_s": 1 / expected_s if expected_s else AT_ONCE,
-        "home_bytes_per_s_least": 1 / slowest_s if slowest_s else AT_ONCE,
-        "home_file_s_most": file_s,
-        "beside_most": max(overhead, disk) * MODEL.most,
-    }
-
-
-def byte_s(link: OriginLink, *, comes_back: bool) -> float:
-    """Of one node's line, with what is read back to be verified."""
-    return 1 / link.upload_by(1) + (1 / link.fetch_by(1) if comes_back else 0.0)

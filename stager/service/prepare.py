@@ -38,7 +38,8 @@ from stager.service.state_dir import StateDir, notify_file_of, results_of
 from stager.sim.simulate import rare_collections
 
 if TYPE_CHECKING:
-    from stager.service.budgets import Chosen, Within
+    from stager.planning.ways import Within
+    from stager.service.budgets import Chosen
     from stager.service.reusing import Remembered
 
 DIRECTORIES_PROBED = 8

@@ -62,7 +62,7 @@ from stager.service.state_dir import StateDir
 from stager.service.tenancy import Tenancy
 
 if TYPE_CHECKING:
-    from stager.service.budgets import Within
+    from stager.planning.ways import Within
     from stager.service.reusing import Remembered
 
 PLACE = "upload-"

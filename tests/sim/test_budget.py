@@ -19,12 +19,13 @@ from stager.model.workflow import Job, JobInput, JobOutput, Workflow
 from stager.planning.cost import Usage, bill_of
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
+from stager.planning.way_cost import way_of
+from stager.planning.ways import Way
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.budget import BUDGET_CODE
 from stager.scheduler.machine import Machine
 from stager.scheduler.spending import spent_money
-from stager.service.budgets import Way, way_of
 from stager.service.choices import egress_of, requests_of
 from stager.sim.checkers import all_checkers
 from stager.sim.faults import NO_FAULTS, Faults, Trouble

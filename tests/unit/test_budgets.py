@@ -25,12 +25,14 @@ from stager.planning.budget import Budget, Moved, PaidNodes, lasts_s, money_of
 from stager.planning.cost import Usage, bill_of
 from stager.planning.digest import workflow_digest
 from stager.planning.plan import Plan
+from stager.planning.way_cost import unlimited
+from stager.planning.ways import Way, Within, choose
 from stager.readers import native
 from stager.readers.lines import WorkflowInvalid
 from stager.readers.prices import packaged_prices
 from stager.scheduler.snapshot import NO_PLAN
 from stager.service import budgets, prepare
-from stager.service.budgets import Way, Within, amount_of, asked_of, choose, instant_of, told_instant, unlimited, within_of
+from stager.service.budgets import amount_of, asked_of, fitting, instant_of, told_instant, within_of
 from stager.service.prepare import SubmitOptions
 from stager.service.settings import Settings
 from stager.service.submissions import bounds_of
@@ -249,7 +251,7 @@ def test_the_fastest_within_the_budget_or_the_cheapest_before_the_deadline(asked
 
 def test_a_refusal_says_what_the_nearest_way_costs_and_what_to_change(berlin: None) -> None:
     with pytest.raises(Refused) as caught:
-        choose((QUICK, SLOW), within(amount=7.0))
+        fitting((QUICK, SLOW), within(amount=7.0))
     told = caught.value.message
     assert caught.value.code == "over_budget" and "more than 7.00 USD: on 1 of 3 nodes, 4.00 USD expected, 8.00 at most" in told
     # The amount that it names is enough.
@@ -257,11 +259,11 @@ def test_a_refusal_says_what_the_nearest_way_costs_and_what_to_change(berlin: No
     named = float(told.split("--budget '")[1].split(" ")[0])
     assert choose((QUICK, SLOW), within(amount=named)) is SLOW
     with pytest.raises(Refused) as caught:
-        choose((QUICK, SLOW), within(finish_s=150.0))
+        fitting((QUICK, SLOW), within(finish_s=150.0))
     told = caught.value.message
     assert caught.value.code == "misses_deadline" and "on 3 of 3 nodes" in told and "in 1 min 40 s, 3 min 20 s at most" in told
     named_at = told.split("--finish-by ")[1].split(",")[0]
     assert choose((QUICK, SLOW), replace(within(), finish_by=instant_of(named_at, NOW))) is QUICK
     # Both at once: the deadline leaves the quick way alone, which is too dear.
     with pytest.raises(Refused, match="on 3 of 3 nodes, 9.00 USD expected, 18.00 at most"):
-        choose((QUICK, SLOW), within(amount=10.0, finish_s=300.0))
+        fitting((QUICK, SLOW), within(amount=10.0, finish_s=300.0))
