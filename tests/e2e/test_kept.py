@@ -13,32 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.reuse_rig import ReuseBed, counted
 from tests.e2e.test_corruption import flip
-from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
 
-WORKFLOW = """stager: 1
-name: deep
-on_exists: replace
-defaults: {isolate: off}
-jobs:
-  count:
-    foreach: {text: "here:texts/*.txt"}
-    run: echo {text.stem} >> "$RAN"; sh count.sh {text} > {text.stem}.count
-    inputs: ["{text}", here:count.sh]
-    outputs: ["{text.stem}.count"]
-    env_pass: [RAN]
-  total:
-    run: echo total >> "$RAN"; sh total.sh *.count > total.bin
-    inputs: ["*.count", here:total.sh]
-    outputs: [total.bin]
-    env_pass: [RAN]
-  shout:
-    run: echo shout >> "$RAN"; sh shout.sh total.bin > shout.txt
-    inputs: [total.bin, here:shout.sh]
-    outputs: {shout.txt: "here:out/"}
-    env_pass: [RAN]
-"""
+WORKFLOW = counted("deep", "sh shout.sh total.txt", "total.txt, here:shout.sh", hands_over_all=False)
 # More than what a node hashes each time before a job reads it.
 COUNT_BYTES = 300_000
 ALL = ["a", "b", "shout", "total"]
@@ -52,15 +31,10 @@ jobs:
 """
 
 
-class Bed:
+class Bed(ReuseBed):
     def __init__(self, place: Path) -> None:
-        self.place, self.edits = place, 0
-        self.stager = Stager(place / "s", place / "home", env={"RAN": str(place / "ran"), "STAGER_REUSE": "on"})
-        (place / "texts").mkdir()
-        for name in "ab":
-            (place / "texts" / f"{name}.txt").write_text(name)
-        (place / "count.sh").write_text(f"head -c {COUNT_BYTES - 1} /dev/zero\ncat $1\n")
-        (place / "w.yml").write_text(WORKFLOW)
+        super().__init__(place, WORKFLOW, {name: name for name in "ab"}, {"count": f"head -c {COUNT_BYTES - 1} /dev/zero\ncat $1\n"})
+        self.edits = 0
         self.edit("total")
         self.edit("shout")
 
@@ -69,18 +43,10 @@ class Bed:
         self.edits += 1
         (self.place / f"{script}.sh").write_text(f"echo {script} {self.edits}\ncat $*\n")
 
-    def submit(self, workflow: str = "w.yml") -> str:
-        """What was said."""
-        (self.place / "ran").unlink(missing_ok=True)
-        return self.stager.run("submit", workflow, "--quiet", cwd=self.place).stderr
-
     def again(self) -> list[str]:
         """The jobs that ran."""
         self.submit()
         return self.ran()
-
-    def ran(self) -> list[str]:
-        return sorted((self.place / "ran").read_text().split()) if (self.place / "ran").exists() else []
 
     def final(self) -> bytes:
         return (self.place / "out" / "shout.txt").read_bytes()
@@ -104,7 +70,7 @@ def test_an_edit_in_the_middle_runs_nothing_before_it(bed: Bed) -> None:
     assert bed.again() == ALL
     status, ledger = bed.stager.run("status").stdout, bed.stager.run("ledger").stdout
     assert "  kept results: 1.2 MB, evictable\n" in status and "kept results: 1.2 MB, evictable: " in ledger
-    assert {file["lfn"]: file["state"] for file in bed.stager.json("ledger")}["total.bin"] == "kept"
+    assert {file["lfn"]: file["state"] for file in bed.stager.json("ledger")}["total.txt"] == "kept"
     assert "node0: kept results: 1.2 MB, evictable" in bed.stager.run("node", "list").stdout
 
     bed.edit("shout")
@@ -135,7 +101,7 @@ def test_what_is_kept_gives_way_and_is_made_again(bed: Bed) -> None:
     (bed.place / "large.yml").write_text(LARGE)
     bed.submit()
     bed.submit("large.yml")
-    gone = bed.stager.run("explain", "deep-1", "--file", "total.bin").stdout
+    gone = bed.stager.run("explain", "deep-1", "--file", "total.txt").stdout
     assert "it was kept for later runs, and the room is wanted" in gone
     assert (bed.place / "out" / "size.txt").read_text().strip() == "1500000"
     bed.edit("shout")

@@ -15,54 +15,24 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.origin_rig import ssh_origin
+from tests.e2e.reuse_rig import ReuseBed, counted
 from tests.testbed.sshd import Sshd
 from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
 
-WORKFLOW = """stager: 1
-name: words
-on_exists: replace
-defaults: {isolate: off}
-jobs:
-  count:
-    foreach: {text: "here:texts/*.txt"}
-    run: echo {text.stem} >> "$RAN"; sh count.sh {text} > {text.stem}.count
-    inputs: ["{text}", here:count.sh]
-    outputs: {"{text.stem}.count": "here:out/"}
-    env_pass: [RAN]
-  total:
-    run: echo total >> "$RAN"; sh total.sh *.count > total.txt
-    inputs: ["*.count", here:total.sh]
-    outputs: {total.txt: "here:out/"}
-    env_pass: [RAN]
-  shout:
-    run: echo shout >> "$RAN"; tr a-z A-Z < total.txt > shout.txt
-    inputs: [total.txt]
-    outputs: {shout.txt: "here:out/"}
-    env_pass: [RAN]
-"""
+WORKFLOW = counted("words", "tr a-z A-Z < total.txt", "total.txt", hands_over_all=True)
 
 
-class Bed:
+class Bed(ReuseBed):
     def __init__(self, place: Path) -> None:
-        self.place = place
-        self.stager = Stager(place / "s", place / "home", env={"RAN": str(place / "ran"), "STAGER_REUSE": "on"})
-        (place / "texts").mkdir()
-        for name in "abcd":
-            (place / "texts" / f"{name}.txt").write_text(f"{name} one two\n")
-        (place / "count.sh").write_text("wc -w < $1\n")
-        (place / "total.sh").write_text("cat $*\necho sum\n")
-        (place / "w.yml").write_text(WORKFLOW)
+        texts = {name: f"{name} one two\n" for name in "abcd"}
+        super().__init__(place, WORKFLOW, texts, {"count": "wc -w < $1\n", "total": "cat $*\necho sum\n"})
 
     def again(self, *words: str, code: int = 0) -> tuple[list[str], str]:
         """(the jobs that ran, what was said of reuse)."""
-        (self.place / "ran").unlink(missing_ok=True)
-        done = self.stager.run("submit", "w.yml", "--quiet", *words, cwd=self.place, code=code)
-        said = [line for line in done.stderr.splitlines() if "jobs reused" in line]
-        return self.ran(), said[0] if said else done.stderr
-
-    def ran(self) -> list[str]:
-        return sorted((self.place / "ran").read_text().split()) if (self.place / "ran").exists() else []
+        err = self.submit("w.yml", *words, code=code)
+        said = [line for line in err.splitlines() if "jobs reused" in line]
+        return self.ran(), said[0] if said else err
 
     def explain(self, job: str) -> str:
         return self.stager.run("plan", "w.yml", "--explain", job, cwd=self.place).stdout
