@@ -27,6 +27,12 @@ def place_of_url(url: str, endpoint: str = "") -> str:
     return "/".join((f"{scheme}://{user}@{host}" if user else f"{scheme}://{host}", *names))
 
 
+def server_of_url(url: str, endpoint: str = "") -> str:
+    """Its place without directories: the host with its port, or the bucket at its endpoint."""
+    scheme, server, _ = parts_of_url(url)
+    return place_of_url(f"{scheme}://{server}", endpoint)
+
+
 def ancestors(path: str) -> Iterable[str]:
     """`a/b/c` -> `a/b`, `a`."""
     while "/" in path:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from stager.model.acyclic import acyclic
 from stager.model.files import File
 from stager.model.ids import digest_of
-from stager.model.places import place_of_url, user_of_url
+from stager.model.places import place_of_url, server_of_url, user_of_url
 from stager.model.record import Record
 from stager.model.scatter import Scatter, unknown
 from stager.model.units import parse_size_bytes
@@ -73,9 +73,19 @@ class Origin:
 
     @property
     def link(self) -> str:
-        """The name of its link: nothing of a host, a user or a path can be read from it. A measurement under a declared bandwidth says
-        nothing of the link without it.
+        """The name of its link, which all directories of a server share: nothing of a host, a user or a path can be read from it. A
+        measurement under a declared bandwidth says nothing of the link without it. What a directory of this machine can carry depends on
+        its disk, so each has its own.
         """
+        if self.kind is OriginKind.FILE:
+            return self.link_of_place
+        options = dict(self.options)
+        server = server_of_url(self.url, options.get("endpoint", ""))
+        return digest_of("link of server", server, user_of_url(self.url), options.get("bandwidth", ""))
+
+    @property
+    def link_of_place(self) -> str:
+        """What its link was called while each place had its own: measurements of then have this name."""
         return digest_of("link", *self.identity, dict(self.options).get("bandwidth", ""))
 
     @property

@@ -49,9 +49,15 @@ def load_overhead(settings: Settings) -> Overhead:
 
 
 def load_links(settings: Settings, workflow: Workflow) -> tuple[OriginLink, ...]:
-    """Of the workflow's origins those of which something was measured, as their transfers told."""
+    """Of the workflow's origins those of which something was measured, as their transfers told; also those of before links were known by
+    their servers.
+    """
     seen = moves.read(StateDir(settings.state_dir).profiles)
-    return tuple(measured(seen[origin.link]).of(name) for name, origin in sorted(workflow.origins.items()) if origin.link in seen)
+    found = {
+        name: [move for link in dict.fromkeys((origin.link, origin.link_of_place)) for move in seen.get(link, ())]
+        for name, origin in sorted(workflow.origins.items())
+    }
+    return tuple(measured(told).of(name) for name, told in found.items() if told)
 
 
 def load_copying(settings: Settings) -> Copying:

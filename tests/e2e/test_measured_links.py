@@ -51,6 +51,10 @@ def test_the_second_plan_knows_the_link_that_the_first_run_used(
     assert stager.json("cost-estimate", workflow, "--draws", "0")["links"] == [found]
     assert "(measured)" in stager.run("plan", workflow).stdout
     assert "assumed (50 MB/s" not in stager.run("cost-estimate", workflow).stdout
+    other = short_dir / "other.yml"
+    other.write_text(TEXT.format(bucket=bucket).replace(f"s3://{bucket}", f"s3://{bucket}/results").replace("far:in.bin", "here:in.bin"))
+    (short_dir / "in.bin").write_bytes(b"of another workflow")
+    assert {link["origin"]: link["fetch_basis"] for link in stager.json("plan", other)["links"]}["far"] == "measured"
     # What was measured since does not change what a run was predicted: its plan knows what it was made with.
     (run,) = [each["run"] for each in stager.json("runs")]
     assert "link to far: fetches 50 MB/s (assumed), uploads 50 MB/s (assumed)" in stager.run("report", run).stdout

@@ -15,6 +15,7 @@ from stager.adapters.profiles_store import ProfilesStore
 from stager.cli.links import assumed_rates, link_lines
 from stager.estimate import estimate
 from stager.model.cluster import Cluster, WanLink
+from stager.model.ids import digest_of
 from stager.model.link import SMALL_BYTES, Measured, Move
 from stager.model.topology import Node, OriginLink, Topology, embedded
 from stager.model.workflow import Origin, OriginKind
@@ -27,6 +28,8 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.service.choices import drawn
 from stager.service.measuring import Measuring
+from stager.service.profiles import load_links
+from stager.service.settings import Settings
 from stager.wire import codec
 from tests.model.test_estimate import CHAIN, workflow
 
@@ -146,12 +149,65 @@ def test_a_store_of_before_tells_nothing_and_is_written_to(tmp_path: Path) -> No
     assert list(moves.read(path)) == ["a"]
 
 
-def test_a_link_is_known_by_its_place_and_not_by_a_name_that_can_be_read() -> None:
-    other = replace(LAB, name="theirs", options=(("connections_max", "4"),))
-    assert other.link == LAB.link
-    assert not any(word in LAB.link for word in ("ana", "lab", "data"))
-    for elsewhere in (replace(LAB, url="sftp://ana@far.example/data"), replace(LAB, options=(("bandwidth", "5 MB"),))):
-        assert elsewhere.link != LAB.link
+BUCKET = Origin("b", OriginKind.S3, "s3://data/in", "env:A_", (("endpoint", "https://s3.example"),))
+
+
+@pytest.mark.parametrize(
+    ("origin", "same", "others"),
+    [
+        (
+            LAB,
+            [
+                replace(LAB, name="theirs", options=(("connections_max", "4"),)),
+                replace(LAB, url="sftp://ana@LAB.example:22/other/data", credentials="key:/k"),
+                replace(LAB, kind=OriginKind.SSHFS, url="sshfs://ana@lab.example/~/data"),
+            ],
+            [
+                replace(LAB, url="sftp://ana@far.example/data"),
+                replace(LAB, url="sftp://ana@lab.example:2022/data"),
+                replace(LAB, url="sftp://bob@lab.example/data"),
+                replace(LAB, options=(("bandwidth", "5 MB"),)),
+            ],
+        ),
+        (
+            BUCKET,
+            [replace(BUCKET, url="s3://data"), replace(BUCKET, url="s3://data/out/", credentials="env:B_")],
+            [replace(BUCKET, url="s3://other/in"), replace(BUCKET, options=(("endpoint", "https://s3.far.example"),))],
+        ),
+        (
+            Origin("w", OriginKind.HTTP, "https://web.example/a", options=(("queries", "true"),)),
+            [Origin("w", OriginKind.HTTP, "https://web.example:443/b/c")],
+            [Origin("w", OriginKind.HTTP, "http://web.example/a")],
+        ),
+        (HERE, [replace(HERE, url="file:///data/")], [replace(HERE, url="file:/data/below")]),
+    ],
+    ids=["ssh", "bucket", "web", "directory"],
+)
+def test_a_link_is_known_by_its_server_and_not_by_a_name_that_can_be_read(origin: Origin, same: list[Origin], others: list[Origin]) -> None:
+    assert {each.link for each in same} == {origin.link}
+    assert len({origin.link, *(each.link for each in others)}) == 1 + len(others)
+    assert not any(word in origin.link for word in ("ana", "lab", "data"))
+
+
+def test_what_was_measured_while_each_directory_had_a_link_of_its_own_is_known_still(tmp_path: Path) -> None:
+    """The digest of then, and what was moved since through another directory of the server."""
+    assert LAB.link_of_place == digest_of("link", "sftp://lab.example:22/data", "ana", "", "") != LAB.link
+    assert HERE.link_of_place == HERE.link, "a directory of this machine has it still"
+    settings = Settings(tmp_path, 10**9, 1)
+    store = ProfilesStore(tmp_path / "profiles.sqlite")
+    other = replace(LAB, name="other", url="sftp://ana@lab.example/other")
+    both = replace(workflow(CHAIN), origins={"lab": LAB, "other": other})
+
+    def found() -> dict[str, OriginLink]:
+        return {link.origin: link for link in load_links(settings, both)}
+
+    store.add_moves([("t0", LAB.link_of_place, Move("r0", True, 0.0, 4.0, 40_000_000))])
+    store.write()
+    assert {name: link.fetch_bytes_per_s for name, link in found().items()} == {"lab": pytest.approx(10e6, rel=0.05)}
+    store.add_moves([("t1", other.link, Move("r1", False, 10.0, 14.0, 20_000_000))])
+    store.close()
+    after = {name: (link.measured, link.upload_bytes_per_s) for name, link in found().items()}
+    assert after == {"lab": (True, after["other"][1]), "other": (False, pytest.approx(5e6, rel=0.05))}
 
 
 def test_a_plan_says_what_it_took_the_links_to_be_and_why() -> None:
