@@ -24,7 +24,6 @@ import os
 import shutil
 import statistics
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,6 +38,7 @@ from benchmarks.made_cases import TASKS_MAX, key_of, sampled_cases
 from benchmarks.made_set import MANIFEST, made_paths
 from benchmarks.measuring import verdict
 from tests.testbed.network import Network, Wan, why_not
+from tests.testbed.own_place import own_place
 from tests.testbed.places import PROJECT
 from tests.testbed.sshd import running_sshd
 from tests.testbed.stager import Stager
@@ -215,8 +215,7 @@ def main() -> int:
     kept = [Row(**row) for row in json.loads(given.results.read_text())] if given.results and given.results.exists() else []
     rows, looked_at = kept, list[str]()
     for case in (case for case in CASES if not given.only or case.name in given.only):
-        with tempfile.TemporaryDirectory(prefix="sb-", dir=given.dir) as made, Network() as net:
-            place = Path(made)
+        with own_place(given.dir) as place, Network() as net:
             (place / "ssh").mkdir(mode=0o700)
             lab = net.host("lab", wan=Wan(given.rtt_ms / 1000, given.wan_mbit))
             with running_sshd(place / "ssh", where=lab) as sshd:

@@ -18,12 +18,10 @@ import argparse
 import contextlib
 import json
 import os
-import signal
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -41,6 +39,7 @@ from stager.model.workflow import Workflow
 from stager.planning.bounds import Bound, Limit, lower_bound
 from stager.planning.plan import Plan
 from tests.testbed.network import Host, Network, Wan, why_not
+from tests.testbed.own_place import own_place
 from tests.testbed.processes import descendants
 from tests.testbed.sshd import Sshd, running_sshd
 from tests.testbed.stager import Stager
@@ -217,7 +216,7 @@ def cores_left() -> float:
     """Of `CORES` programs that only compute, at the same time: the CPU time that they got of the time that it took."""
     argv = [sys.executable, "-I", "-S", str(BURN), "cpu", f"{CORES_S:g}"]
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory() as empty:
+    with own_place() as empty:
         burning = [subprocess.Popen(argv, cwd=empty, stdout=subprocess.DEVNULL) for _ in range(CORES)]
         assert not any(program.wait() for program in burning)
     return min(float(CORES), CORES * CORES_S / (time.monotonic() - begun))
@@ -385,20 +384,17 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     given = arguments()
-    # Hosts, servers and directories go also when somebody ends it.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if reason := why_not():
         print(f"not measured: {reason}")
         return 1
     cases = [case for case in cases_of(given.rate * 1e6 / 8) if not given.only or case.name in given.only]
     print(f"line: {given.rate:g} Mbit/s, RTT {given.rtt_ms:g} ms; {CORES} slots; middle of {given.rounds} rounds; {machine()}\n{HEAD}")
     missed = []
-    call = tempfile.TemporaryDirectory
-    with call(prefix="sb-", dir=given.dir) as place, call(prefix="sb-", dir="/dev/shm") as data, Network() as net:
+    with own_place(given.dir) as place, own_place("/dev/shm") as data, Network() as net:
         lab, node = net.host("lab", wan=Wan(given.rtt_ms / 1000, given.rate)), net.host("node0")
-        (Path(place) / "ssh").mkdir(mode=0o700)
-        with running_sshd(Path(place) / "ssh", Path(data) / "data", where=lab) as sshd:
-            bed = Bed(lab, node, net, sshd, Path(place))
+        (place / "ssh").mkdir(mode=0o700)
+        with running_sshd(place / "ssh", data / "data", where=lab) as sshd:
+            bed = Bed(lab, node, net, sshd, place)
             for case in cases:
                 line, good = row_of(case, *bed.quiet_pairs(case, given.rounds, given.others))
                 print(line, flush=True)

@@ -13,7 +13,6 @@ import argparse
 import os
 import shutil
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from benchmarks.ours import begin_job, running_node, stage_out
 from benchmarks.peers import Peers
 from benchmarks.slow_disk import slow_disk, why_not
 from tests.testbed.ionode import IoNode
+from tests.testbed.own_place import own_place
 from tests.testbed.usage import machine
 
 WRITERS = (8, 16, 64)
@@ -139,8 +139,7 @@ def main() -> None:
         sys.exit("a cold read needs the page cache dropped, which needs root")
     mib, rounds = (options.mib // 8, 1) if options.quick else (options.mib, options.rounds)
     reason = why_not()
-    with tempfile.TemporaryDirectory(dir=options.dir, prefix="stager-bench-") as made:
-        place = Path(made)
+    with own_place(options.dir) as place:
         if reason:
             print(f"no disk of a known rate: {reason}")
         else:

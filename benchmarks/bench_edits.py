@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ from stager.service.reusing import reused_jobs
 from stager.sim.origin import expected_contents
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
+from tests.testbed.own_place import own_place
 from tests.testbed.places import PROJECT, recorded
 from tests.testbed.stager import Stager
 
@@ -62,8 +62,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("records", nargs="*", default=RECORDS, help="names of recorded workflows, as setup makes them")
     given = parser.parse_args(argv)
     good = True
-    with tempfile.TemporaryDirectory(prefix="bench-edits-") as directory:
-        place = Path(directory)
+    with own_place() as place:
         laid = montage(place)
         cases = [("montage", read_workflow(laid, access=IonodeOriginAccess(os.environ), options={}))]
         cases += [(name, wfcommons.read(recorded(name))) for name in given.records]

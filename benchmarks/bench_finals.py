@@ -16,7 +16,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from benchmarks.measuring import Table, goal, watched
 from stager.adapters.journal_sqlite import SqliteJournal
 from stager.scheduler import events as ev
 from tests.testbed.network import Host, Network, Wan, why_not
+from tests.testbed.own_place import own_place
 from tests.testbed.s3 import S3, running_s3
 from tests.testbed.sshd import Sshd, running_sshd
 from tests.testbed.stager import Stager
@@ -287,13 +287,12 @@ def main() -> int:
         print(f"not measured: {reason}")
         return 0
     cases = [Case(files, kib << 10) for files in given.files for kib in given.kib] + ([] if given.no_large else [Case(1, LARGE_BYTES)])
-    call = tempfile.TemporaryDirectory
     print(f"line: RTT {given.rtt_ms:g} ms, {given.rate:g} Mbit/s; median of {given.rounds} rounds; {machine()}", flush=True)
-    with call(prefix="sb-") as place, call(prefix="sb-", dir="/dev/shm") as memory, Network() as net:
+    with own_place() as place, own_place("/dev/shm") as memory, Network() as net:
         lab, node = net.host("lab", wan=Wan(given.rtt_ms / 1000, given.rate)), net.host("node0")
-        bench = Bench(node, Path(place), given.rounds, given.only)
+        bench = Bench(node, place, given.rounds, given.only)
         for kind in given.kinds:
-            with site_of(kind, lab, node, Path(place), Path(memory)) as site:
+            with site_of(kind, lab, node, place, memory) as site:
                 for case in cases:
                     bench.measure(site, case)
                     bench.judge(site, case)

@@ -16,7 +16,6 @@ import itertools
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from stager.client import connect
 from tests.e2e.apart_rig import Apart
 from tests.e2e.hosts_rig import Hosts
 from tests.testbed.network import Network, why_not
+from tests.testbed.own_place import own_place
 from tests.testbed.pool import Pool
 from tests.testbed.processes import is_alive
 from tests.testbed.stager import Stager
@@ -280,12 +280,12 @@ def main() -> int:
     if reason:
         sys.exit(f"no hosts on this machine: {reason}")
     good = True
-    with tempfile.TemporaryDirectory(prefix="sh-", dir=options.dir) as made:
+    with own_place(options.dir) as made:
         numbers = itertools.count()
 
         def places() -> Iterator[Path]:
             while True:
-                place = Path(made) / f"{next(numbers)}"
+                place = made / f"{next(numbers)}"
                 place.mkdir()
                 yield place
 

@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.measuring import CPU_BOUND, timed, verdict
 from tests.testbed.ionode import IoNode
 from tests.testbed.network import Host, Network, Wan, why_not
+from tests.testbed.own_place import own_place
 from tests.testbed.places import ionode_binary
 from tests.testbed.sshd import Sshd, running_sshd
 from tests.testbed.usage import machine
@@ -179,8 +179,8 @@ def main() -> None:
     reason = why_not()
     if reason:
         sys.exit(f"no hosts on this machine: {reason}")
-    with tempfile.TemporaryDirectory(dir=options.dir, prefix="stager-bench-") as made, Network() as net:
-        bed = Bed(options, net, Path(made))
+    with own_place(options.dir) as made, Network() as net:
+        bed = Bed(options, net, made)
         with bed.running() as sshd:
             reading(bed, sshd)
             writing(bed, sshd)

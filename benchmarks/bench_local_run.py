@@ -12,7 +12,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.testbed.own_place import own_place
 from tests.testbed.stager import Stager
 from tests.testbed.usage import Cpu, cpu_of, machine
 
@@ -120,16 +120,16 @@ def main() -> int:
     for name, text in (("stager, `true`", BARE), ("stager, with files", CHAINED)):
         costs = []
         for _ in range(given.rounds):
-            with tempfile.TemporaryDirectory(prefix="sb-", dir=given.dir) as place:
-                costs.append(run_once(text, jobs, Path(place)))
+            with own_place(given.dir) as place:
+                costs.append(run_once(text, jobs, place))
         middle = sorted(costs, key=lambda cost: cost.scheduling_s)[len(costs) // 2]
         per_job = 1000 / jobs
         own_s, children_s = middle.scheduler.own_s, middle.scheduler.children_s
         print_row(name, *(value * per_job for value in (middle.wall_s, own_s, middle.node_s, middle.scheduling_s, children_s)))
         if text is BARE:
             worst_ms = middle.scheduling_s * per_job
-    with tempfile.TemporaryDirectory(prefix="sb-", dir=given.dir) as place:
-        for name, once in peers(jobs, Path(place)):
+    with own_place(given.dir) as place:
+        for name, once in peers(jobs, place):
             rounds = [once() for _ in range(given.rounds)]
             wall_s, cpu_s = (statistics.median(values) for values in zip(*rounds, strict=True))
             print_row(name, wall_s * 1000 / jobs, None, None, None, cpu_s * 1000 / jobs)

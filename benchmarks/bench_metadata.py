@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.measuring import Table, goal
 from benchmarks.ours import bench_node, bench_store, running_node
 from benchmarks.peers import Peers, Phases, running_redis
+from tests.testbed.own_place import own_place
 from tests.testbed.usage import machine
 
 BATCH, BATCH_CLIENTS = 1000, 4
@@ -122,8 +122,8 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, help="on the disk to be measured (default: a temporary one)")
     options = parser.parse_args()
     files, rounds = (options.files // 50, 1) if options.quick else (options.files, options.rounds)
-    with tempfile.TemporaryDirectory(dir=options.dir, prefix="stager-bench-") as made:
-        bed = Bed(Path(made), files)
+    with own_place(options.dir) as made:
+        bed = Bed(made, files)
         for _ in range(rounds):
             bed.batched()
             for clients in CLIENTS:

@@ -19,7 +19,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.fetching import OPENSSH, Ours, OutOfTime, Peer, Wanted, http_peers, s3_peers, sftp_peers
 from tests.testbed.delay_line import enter
 from tests.testbed.network import Host, Network, Wan, why_not
+from tests.testbed.own_place import own_place
 from tests.testbed.places import ionode_binary
 from tests.testbed.processes import Server
 from tests.testbed.s3 import S3, running_s3
@@ -195,7 +195,7 @@ class Table:
 def site(kind: str, given: argparse.Namespace, lab: Host, node: Host, place: Path) -> Iterator[list[tuple[Wanted, list[Peer]]]]:
     """What is to be fetched from an origin of this kind and by whom. Its data is in memory: its disk is not measured."""
     ours = Ours(ionode_binary(), node, place / "store")
-    data = Path(given.data) / kind
+    data = given.data / kind
     (place / kind).mkdir(mode=0o700)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, data, ignore_errors=True)
@@ -241,15 +241,14 @@ def main() -> int:
         print(f"not measured: {reason}")
         return 0
     over_at_s = time.monotonic() + given.minutes * 60
-    call = tempfile.TemporaryDirectory
-    with call(prefix="sb-", dir=given.dir) as place, call(prefix="sb-", dir="/dev/shm") as data, Network() as net:
+    with own_place(given.dir) as place, own_place("/dev/shm") as data, Network() as net:
         given.data = data
         lab, node = net.host("lab", wan=Wan(given.rtt_ms / 1000, given.rate)), net.host("node0")
-        table = Table(link_bytes_per_s(lab, node, Path(place) / "iperf3.log"))
+        table = Table(link_bytes_per_s(lab, node, place / "iperf3.log"))
         print(f"line: RTT {given.rtt_ms:g} ms, {given.rate:g} Mbit/s; iperf3 carries {table.link / 1e6:.1f} MB/s; {given.rounds} rounds")
         print(f"{machine()}\nat most {given.minutes:g} minutes", flush=True)
         for kind in given.origins:
-            with site(kind, given, lab, node, Path(place)) as found:
+            with site(kind, given, lab, node, place) as found:
                 for wanted, peers in found:
                     if given.what == ("small" if wanted.is_large else "large"):
                         continue
@@ -257,7 +256,7 @@ def main() -> int:
                     table.begin(kind, wanted, given)
                     for peer in asked:
                         in_time = time.monotonic() < over_at_s
-                        table.show(peer, measured(peer, wanted, given.rounds, Path(place)) if in_time else "the time for all was over")
+                        table.show(peer, measured(peer, wanted, given.rounds, place) if in_time else "the time for all was over")
                     table.judge()
     print("\n" + ("all goals met" if not table.missed else "MISSED:\n  " + "\n  ".join(table.missed)))
     return 1 if table.missed else 0

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.measuring import timed, verdict
+from tests.testbed.own_place import own_place
 from tests.testbed.pegasus import Done, listed, ours, pegasus_transfer, theirs, transfer, url
 
 SLEEP_S = 2.0
@@ -66,8 +66,7 @@ def main() -> None:
     arguments = parser.parse_args()
     pegasus_transfer()
     print(f"{'case':<20}{'pegasus':>10}{'stager':>10}{'ratio':>8}   {'sleeps':>7}{'ratio without':>15}{'busy':>7}")
-    with tempfile.TemporaryDirectory(dir=arguments.dir) as made:
-        place = Path(made)
+    with own_place(arguments.dir) as place:
         (place / "small").write_bytes(b"s" * 1000)
         (place / "large").write_bytes(b"l" * 256_000_000)
         for case, entries_of, sleeps_s in CASES:

@@ -11,7 +11,6 @@ import argparse
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from benchmarks.measuring import verdict
 from stager.adapters.journal_sqlite import SqliteJournal
 from stager.model.workflow import Job, Workflow
 from stager.scheduler import events as ev
+from tests.testbed.own_place import own_place
 from tests.testbed.stager import Stager
 from tests.testbed.usage import machine
 from tests.testbed.workflows import JOB_PATH, copied_workflow
@@ -230,8 +230,8 @@ def main() -> int:
     print(machine())
     found = {}
     for name in given.only or DATA:
-        with tempfile.TemporaryDirectory(prefix="sb-", dir=given.dir) as place:
-            found[name] = measured(name, Path(place))
+        with own_place(given.dir) as place:
+            found[name] = measured(name, place)
     print_table(found)
     if len(found) < len(DATA):
         return 0

@@ -6,7 +6,6 @@ The journal is that of a simulated run; snapshots are taken as the scheduler tak
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from stager.scheduler.machine import Machine
 from stager.service.counters import Counters
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
+from tests.testbed.own_place import own_place
 
 JOBS = (10_000, 30_000)
 SIMULATED = 0.95
@@ -77,8 +77,8 @@ def main() -> None:
     for jobs in map(int, sys.argv[1:]) if sys.argv[1:] else JOBS:
         batches = simulated(jobs)
         for snapshots in (False, True):
-            with tempfile.TemporaryDirectory() as place:
-                path = Path(place) / "journal.sqlite"
+            with own_place() as place:
+                path = place / "journal.sqlite"
                 stalls = live(path, batches, snapshots=snapshots)
                 took_s, events = recovery_s(path)
                 size_mb = path.stat().st_size / 1e6

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from stager.model.units import format_duration, format_size
 from stager.readers import wfcommons
+from tests.testbed.own_place import own_place
 from tests.testbed.places import record_like
 from tests.testbed.stager import Stager
 from tests.testbed.usage import Cpu, Peaks, cpu_of, machine
@@ -40,8 +41,8 @@ class Figures:
 
 
 def measured(instance: Path, scale: str, capacity: str, parent: str | None) -> Figures:
-    with tempfile.TemporaryDirectory(prefix="sb-", dir=parent) as place:
-        stager = Stager(Path(place) / "s", Path(place) / "home", idle_exit_s=30)
+    with own_place(parent) as place:
+        stager = Stager(place / "s", place / "home", idle_exit_s=30)
         cpu: dict[str, Cpu] = {}
 
         def pids() -> Sequence[tuple[str, int | None]]:

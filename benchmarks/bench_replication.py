@@ -17,7 +17,6 @@ import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ import httpx
 from benchmarks.measuring import CPU_BOUND, machine_time, verdict, written_bytes
 from tests.testbed.ionode import IoNode
 from tests.testbed.network import Network, why_not
+from tests.testbed.own_place import own_place
 from tests.testbed.places import ionode_binary
 from tests.testbed.processes import HERE, Where
 from tests.testbed.usage import cpu_of, machine
@@ -218,8 +218,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dir", type=Path, help="on the disk to be measured (default: a temporary one)")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.dir, prefix="stager-bench-") as made:
-        place = Path(made)
+    with own_place(options.dir) as place:
         path = place / "file"
         path.write_bytes(os.urandom(options.mib << 20))
         reason = why_not()

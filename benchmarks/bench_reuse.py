@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +30,7 @@ from stager.readers.sniff import read_workflow
 from stager.service.recording import Recording
 from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
+from tests.testbed.own_place import own_place
 from tests.testbed.stager import Stager
 
 REPLAN_S_MAX, BOOKKEEPING_MS_MAX, EDITED_SHARE = 3.0, 1.0, 100
@@ -55,8 +55,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=10_000)
     jobs = parser.parse_args(argv).jobs
-    with tempfile.TemporaryDirectory(prefix="bench-reuse-") as directory:
-        place = Path(directory)
+    with own_place() as place:
         stager = Stager(place / "s", place / "home")
         workflow = laid(place, jobs)
         remember(stager, place, workflow)
@@ -128,19 +127,19 @@ def bookkeeping_ms(workflow: Workflow) -> float:
     topology = embedded(1_000_000_000, cores=16)
     world = SimWorld(topology)
     world.submit("many-1", workflow, make_plan(workflow, topology))
-    with tempfile.TemporaryDirectory(prefix="bench-reuse-") as directory:
+    with own_place() as directory:
         recordings: list[Recording] = []
         spent = [0.0]
 
         def watch(machine: object, events: object, commands: object) -> None:
             if not recordings:
-                recordings.append(Recording(Path(directory) / "results.sqlite", machine.state))  # type: ignore[attr-defined]
+                recordings.append(Recording(directory / "results.sqlite", machine.state))  # type: ignore[attr-defined]
             began = time.perf_counter()
             recordings[0].saw(events, commands)  # type: ignore[arg-type]
             spent[0] += time.perf_counter() - began
 
         simulate(world, watch)
-        recorded = ResultsStore(Path(directory) / "results.sqlite").count()
+        recorded = ResultsStore(directory / "results.sqlite").count()
         assert recorded == len(workflow.jobs), f"{recorded} of {len(workflow.jobs)} were recorded"
     return 1000 * spent[0] / len(workflow.jobs)
 

@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.testbed.own_place import own_place
 from tests.testbed.s3 import S3
 from tests.testbed.s3_face import S3Face
 from tests.testbed.usage import cpu_of, machine
@@ -161,8 +161,7 @@ def main() -> int:
     print(f"{given.small} objects of 4 KiB from {CLIENTS} clients, {LARGE_COUNT} of 64 MiB from 2; clients and server share {machine()}")
     print(f"{'':<26}{'':<14}{'per second':>12}{'MB/s':>9}{'server CPU':>16}{'of versitygw':>14}")
     measured: dict[str, dict[str, Cost]] = {}
-    with tempfile.TemporaryDirectory(prefix="sb-", dir=given.dir) as directory:
-        place = Path(directory)
+    with own_place(given.dir) as place:
         for started in (versitygw(place), ours("stager", place), ours("stager --fsync off", place, "--fsync", "off")):
             with started as side:
                 measured[side.name] = rows(side, given.small)

@@ -13,7 +13,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from benchmarks import bench_s3
 from benchmarks.measuring import Table, goal, watched
 from benchmarks.ours import bench_node, running_node
 from tests.testbed.ionode import IoNode
+from tests.testbed.own_place import own_place
 from tests.testbed.places import ionode_binary, program
 from tests.testbed.processes import descendants
 from tests.testbed.usage import cpu_of, machine
@@ -154,8 +154,7 @@ def main() -> None:
     if program("wrk") is None:
         sys.exit("the generator is not installed: apt-get install wrk")
     seconds, rounds = (1, 1) if options.quick else (options.seconds, options.rounds)
-    with tempfile.TemporaryDirectory(dir=options.dir, prefix="sb-") as made, contextlib.ExitStack() as stack:
-        place = Path(made)
+    with own_place(options.dir) as place, contextlib.ExitStack() as stack:
         files, bed = contents(place), Bed(seconds)
         node = stack.enter_context(running_node(place, "--scrub-bytes-per-s", "0"))
         servers = [of_node(node, files), stack.enter_context(of_nginx(place, files))]

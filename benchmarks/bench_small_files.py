@@ -18,7 +18,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,7 @@ from benchmarks.measuring import Table, goal, watched, written_bytes
 from benchmarks.ours import begin_job, bench_node, running_node, stage_out
 from benchmarks.peers import Peers, Phases
 from tests.testbed.ionode import IoNode
+from tests.testbed.own_place import own_place
 from tests.testbed.sshd import running_sshd
 from tests.testbed.usage import machine
 from tests.testbed.waiting import wait_until
@@ -223,8 +223,8 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, help="on the disk to be measured (default: a temporary one)")
     options = parser.parse_args()
     files, rounds = (options.files // 10, 1) if options.quick else (options.files, options.rounds)
-    with tempfile.TemporaryDirectory(dir=options.dir, prefix="sb-") as made:
-        bed = Bed(Path(made), files)
+    with own_place(options.dir) as made:
+        bed = Bed(made, files)
         for _ in range(rounds):
             bed.steps() if options.steps else bed.round()
     if options.steps:

@@ -15,7 +15,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from benchmarks.measuring import Table, verdict, watched
 from stager.adapters.journal_sqlite import SqliteJournal
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from tests.testbed.own_place import own_place
 from tests.testbed.places import PROJECT
 from tests.testbed.stager import Stager
 from tests.testbed.usage import cpu_of, machine
@@ -238,8 +238,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dir", type=Path, help="the disk that is measured; else that of temporary files")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="start-up-", dir=given.dir) as made:
-        bench = Bench(Path(made))
+    with own_place(given.dir) as made:
+        bench = Bench(made)
         try:
             wall, used, parts, before_job = measure(bench, given.rounds)
         finally:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from stager.scheduler import commands as cmd
 from tests.e2e.nodes_rig import Composed
 from tests.e2e.stripes_rig import LINE_MBIT, LinesBed
 from tests.testbed.network import Network, why_not
+from tests.testbed.own_place import own_place
 from tests.testbed.usage import machine
 
 GOAL_RATE, GOAL_BYTES = 0.9, 1.02
@@ -80,10 +80,10 @@ def main() -> None:
         sys.exit(f"no lines: {reason}")
     size = options.mib << 20
     print(f"A cold file of {options.mib} MiB at an ssh server, {options.mbit:g} Mbit/s to each node; fsync on", flush=True)
-    with tempfile.TemporaryDirectory(dir=options.dir, prefix="st-") as made:
+    with own_place(options.dir) as made:
         first: Seen | None = None
         for count in options.nodes:
-            place = Path(made) / f"{count}"
+            place = made / f"{count}"
             place.mkdir()
             one = seen(place, count, 1, size, options.mbit)
             first = first or one
@@ -94,7 +94,7 @@ def main() -> None:
                 words.append(goal(f"goal {wanted:.2f}", times >= wanted))
             words.append(goal(f"goal {GOAL_BYTES} bytes", one.sent_bytes <= GOAL_BYTES * size))
             row(f"one reader, {count} nodes", one, size, *words)
-        place = Path(made) / "hot"
+        place = made / "hot"
         place.mkdir()
         count = options.nodes[-1]
         one = seen(place, count, count, size, options.mbit)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.fetching import Ours, Wanted
 from stager.adapters.journal_sqlite import SqliteJournal
 from stager.scheduler import events as ev
+from tests.testbed.own_place import own_place
 from tests.testbed.places import ionode_binary
 from tests.testbed.processes import HERE
 from tests.testbed.sshd import Sshd
@@ -88,8 +88,7 @@ def main() -> int:
     worst = 0.0
     print(f"{given.files} files of {FILE_BYTES} bytes, the middle of {given.rounds} rounds; files a second; {machine()}")
     print(f"{'':<8}{'run':>10}{'node':>10}{'node/run':>10}")
-    with tempfile.TemporaryDirectory(prefix="tiny-") as made, origins(Path(made), given.files) as kinds:
-        place = Path(made)
+    with own_place() as place, origins(place, given.files) as kinds:
         for kind, url, told, env in kinds:
             run = statistics.median(run_s(place / f"run-{kind}{number}", url, env, given.files) for number in range(given.rounds))
             node = statistics.median(node_s(place / f"store-{kind}{number}", told, given.files) for number in range(given.rounds))

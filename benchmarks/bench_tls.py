@@ -12,7 +12,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from benchmarks.measuring import CPU_BOUND, machine_time, verdict
 from stager.adapters.authority import Authority
 from tests.testbed.ionode import IoNode
 from tests.testbed.network import Host, Network, why_not
+from tests.testbed.own_place import own_place
 from tests.testbed.places import ionode_binary
 from tests.testbed.processes import children_s
 from tests.testbed.usage import cpu_of, machine
@@ -115,10 +115,10 @@ def main() -> None:
     reason = why_not()
     if reason:
         sys.exit(f"no shaped link: {reason}")
-    with tempfile.TemporaryDirectory(dir=options.dir, prefix="stager-bench-") as made:
-        path = Path(made) / "file"
+    with own_place(options.dir) as made:
+        path = made / "file"
         path.write_bytes(os.urandom(options.mib << 20))
-        measured(Path(made), path, options.mbit, options.rounds)
+        measured(made, path, options.mbit, options.rounds)
     print(f"\n{machine()}")
 
 

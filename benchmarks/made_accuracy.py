@@ -12,7 +12,6 @@ import os
 import shutil
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -24,6 +23,7 @@ from benchmarks.measuring import verdict
 from benchmarks.own_share import Account, own_account
 from benchmarks.slow_disk import slow_disk
 from tests.testbed.network import Host, Network, Wan
+from tests.testbed.own_place import own_place
 from tests.testbed.places import PROJECT
 from tests.testbed.s3 import running_s3
 from tests.testbed.sshd import running_sshd
@@ -231,8 +231,7 @@ class Played:
 def played(case: MadeCase, key: str, path: Path, warm: int, tries: int, directory: str | None) -> MadeRow:
     """`warm`: runs before the judged one, the first among them; `tries`: of the judged one, while others take too much of the machine."""
     scales = scales_of(case, path)
-    with own_account() as account, tempfile.TemporaryDirectory(prefix="sb-", dir=directory) as own, Network() as net:
-        place = Path(own)
+    with own_place(directory) as place, own_account() as account, Network() as net:
         lab, here = net.host("lab", wan=Wan(case.rtt_ms / 1000, case.mbit) if case.mbit else None), net.host("node")
         with site_of(case, lab, place) as site:
             env = {"PATH": JOB_PATH, "STAGER_CAPACITY": str(scales.capacity_bytes)} | site.env

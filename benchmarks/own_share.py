@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks.measuring import machine_time
 
 CPUACCT = Path("/sys/fs/cgroup/cpuacct")
+GROUP = "stager-bench-"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -48,7 +49,11 @@ class Account:
 
 @contextlib.contextmanager
 def own_account() -> Iterator[Account]:
-    group = CPUACCT / f"stager-bench-{os.getpid()}"
+    for left in CPUACCT.glob(f"{GROUP}*"):
+        # Of one that was killed. A group in which something lives is not removed.
+        with contextlib.suppress(OSError):
+            left.rmdir()
+    group = CPUACCT / f"{GROUP}{os.getpid()}"
     try:
         group.mkdir()
         (group / "cgroup.procs").write_text(str(os.getpid()))

@@ -13,7 +13,6 @@ import argparse
 import random
 import statistics
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -26,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.soak_load import FILES_OF_ORIGIN, WORK, Bed, Content, Lost
 from tests.testbed.ionode import IoNode
+from tests.testbed.own_place import own_place
 from tests.testbed.sshd import running_sshd
 from tests.testbed.usage import machine, status_bytes
 from tests.testbed.waiting import wait_until
@@ -221,8 +221,7 @@ def main() -> int:
     parser.add_argument("--sample-every-s", type=float, default=10)
     parser.add_argument("--dir", type=Path, help="on the disk to be used (default: a temporary one)")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.dir, prefix="so-") as made:
-        place = Path(made)
+    with own_place(options.dir) as place:
         (place / "sshd").mkdir()
         with running_sshd(place / "sshd") as sshd:
             contents = {name: Content(number, size) for number, (name, size) in enumerate(FILES_OF_ORIGIN.items())}
