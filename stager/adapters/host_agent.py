@@ -96,10 +96,10 @@ class AgentNodes:
 class HostAgent:
     """On the event loop of the process that Dask asks."""
 
-    def __init__(self, facts: HostFacts, scratch: Path, linked: Mapping[str, Path], binary: str) -> None:
+    def __init__(self, facts: HostFacts, scratch: Path, linked: Mapping[str, Path], binary: str, cgroup: str = "") -> None:
         self.facts, self.scratch = facts, scratch
         self.nodes = AgentNodes({node: LinkedNode(node, store) for node, store in linked.items()}, RemoteNode(binary))
-        self.worker = Worker(scratch, self.nodes, binary=binary, inherited={})
+        self.worker = Worker(scratch, self.nodes, binary=binary, inherited={}, cgroup=cgroup)
         self.tasks = Tasks()
         self.under_way: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self.called_off: set[str] = set()

@@ -28,6 +28,7 @@ from stager.adapters.host_words import RESOURCE, HostFacts, plain
 from stager.adapters.own_address import own_address
 from stager.model.errors import InvalidInput, Refused
 from stager.worker.place import publish_json
+from stager.worker.reaper import CGROUP
 
 log = logging.getLogger(__name__)
 FACTS = "agent.json"
@@ -105,6 +106,7 @@ class HostWorker:
             facts = plain(self.settings.facts())
             linked = {node: str(store) for node, store in self.settings.linked.items()}
             said: dict[str, Any] = {"facts": facts, "scratch": str(scratch), "linked": linked, "binary": self.settings.binary}
+            said["cgroup"] = self.settings.environ.get(CGROUP, "")
             publish_json(str(scratch / FACTS), said)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._end)

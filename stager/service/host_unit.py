@@ -1,10 +1,12 @@
 """The unit by which systemd keeps a host of a cluster running.
 
-May know: paths. One rule: nothing secret is in it, and it is written whole or not at all.
+May know: paths, which systemd there is. One rule: nothing secret is in it, and it is written whole or not at all.
 """
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +17,11 @@ from stager.model.errors import Denied, InvalidInput
 NAME = "stager-host.service"
 USER, SYSTEM = "user", "system"
 # What a program of the data plane, and jobs without a PATH of their own, are found by.
-KEPT_VARIABLES = ("PATH", "STAGER_IONODE")
+KEPT_VARIABLES = ("PATH", "STAGER_IONODE", "STAGER_CGROUP")
 NETWORK = "After=network-online.target\nWants=network-online.target\n"
+# The kernel holds jobs to their memory then. The subgroup is needed: no unit starts in a group whose children have limits.
+DELEGATION = "Delegate=memory\nDelegateSubgroup=main\n"
+DELEGATION_SINCE = 254
 TEXT = """\
 [Unit]
 Description=I/O node and worker of this host in a stager cluster
@@ -25,7 +30,7 @@ Description=I/O node and worker of this host in a stager cluster
 [Service]
 Type=exec
 ExecStart={command}
-{lines}Restart=on-failure
+{lines}{delegation}Restart=on-failure
 RestartSec=5
 # Jobs outlive it, and are taken up when it is started again.
 KillMode=process
@@ -37,8 +42,8 @@ WantedBy={target}
 """
 
 
-def unit_text(root: Path, kind: str, user: str, umask: int, environ: Mapping[str, str]) -> str:
-    """For the host whose directory is `root`. `user`: who runs it where it is one of the system."""
+def unit_text(root: Path, kind: str, user: str, umask: int, environ: Mapping[str, str], version: int) -> str:
+    """For the host whose directory is `root`. `user`: who runs it where it is one of the system. `version`: of systemd."""
     words = (sys.executable, "-m", "stager.cli", "host", "run", "--store", str(root))
     # Only here does systemd put in variables.
     command = " ".join(quoted(word).replace("$", "$$") for word in words)
@@ -48,9 +53,20 @@ def unit_text(root: Path, kind: str, user: str, umask: int, environ: Mapping[str
         command=command,
         network=NETWORK if kind == SYSTEM else "",
         lines="".join(f"{line}\n" for line in lines),
+        delegation=DELEGATION if version >= DELEGATION_SINCE else "",
         umask=umask,
         target="multi-user.target" if kind == SYSTEM else "default.target",
     )
+
+
+def version_here() -> int:
+    """Of systemd. 0: there is none, or it does not say."""
+    try:
+        done = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, timeout=10.0, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    found = re.match(r"systemd (\d+)", done.stdout)
+    return int(found[1]) if found is not None else 0
 
 
 def quoted(word: str) -> str:

@@ -14,7 +14,7 @@ from stager.adapters import host_join
 from stager.model.errors import Refused
 from stager.service.host_keeper import keep, keeper_pid, pool_joined, stop
 from stager.service.host_node import HostDir, Record, Wanted, joined, node_started, node_stopped
-from stager.service.host_unit import install, unit_text
+from stager.service.host_unit import USER, install, unit_text, version_here
 from stager.service.settings import current_umask
 from stager.wire.node import NodeAbout
 
@@ -61,7 +61,8 @@ def bring_up(place: HostDir, url: str | None, wanted: Wanted, environ: Mapping[s
 
 def with_unit(place: HostDir, up: HostUp, environ: Mapping[str, str], kind: str) -> HostUp:
     """What runs ends, since systemd is to start it."""
-    text = unit_text(place.root, "user" if kind == PRINT else kind, getpass.getuser(), current_umask(), environ)
+    of_whom = USER if kind == PRINT else kind
+    text = unit_text(place.root, of_whom, getpass.getuser(), current_umask(), environ, version_here())
     path, steps = (None, []) if kind == PRINT else install(text, kind, environ)
     if keeper_pid(place) is not None:
         stop(place, environ)

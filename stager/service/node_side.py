@@ -37,6 +37,7 @@ from stager.service.state_dir import StateDir
 from stager.service.surroundings import DiskPromises, Surroundings
 from stager.tasks import Tasks
 from stager.worker import KeptSandboxes, Worker
+from stager.worker.reaper import CGROUP
 
 if TYPE_CHECKING:
     from stager.adapters.executor_dask import DaskExecutor
@@ -108,7 +109,8 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
 
         peering.forget(FileRegistry(state_dir.nodes).forgotten())
     port = AttemptNodes(outstanding, links)
-    worker = Worker(state_dir.root, port, binary=process.settings.program, inherited={}, epoch=past.epoch)
+    cgroup = settings.environ.get(CGROUP, "")
+    worker = Worker(state_dir.root, port, binary=process.settings.program, inherited={}, epoch=past.epoch, cgroup=cgroup)
     kept_sandboxes = KeptSandboxes(state_dir.root, settings.keep_failed_bytes)
     kept_sandboxes.load()
     storage_bytes = settings.storage.size_bytes if settings.storage is not None else 0

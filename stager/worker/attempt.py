@@ -150,7 +150,8 @@ def fault_of(result: Mapping[str, Any], job_id: str, run_id: str) -> tuple[Outco
         return Outcome.FAILED, Fault(kind, code, f"job {job_id!r} was not started: {message}", job_id)
     if how == "memory":
         used, limit = format_size(result["memory_used_bytes"]), format_size(result["memory_limit_bytes"])
-        text = f"job {job_id!r} used {used} where memory: {limit} is declared; it was ended: declare what it needs, or `memory_limit: off`"
+        had = f"used {used}" if result.get("memory_by") != "cgroup" else "wanted more"
+        text = f"job {job_id!r} {had} where memory: {limit} is declared; it was ended: declare what it needs, or `memory_limit: off`"
         # As often as it is tried it takes as much.
         return Outcome.FAILED, Fault(ErrorClass.INVALID_INPUT, MEMORY_CODE, text, job_id)
     if how == "exited":

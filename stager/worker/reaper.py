@@ -29,6 +29,8 @@ FENCED = {"outcome": "not_started", "code": "fenced", "message": "its reaper is 
 NOT_BEGUN = {"outcome": "not_started", "code": "not_begun", "message": "given up before it began"}
 # A reaper writes its pid right after it has taken its lock.
 PID_WAIT_S, PID_PAUSE_S = 2.0, 0.01
+# In which control group those of attempts are to be made; all else that a reaper knows is in its spec.
+CGROUP = "STAGER_CGROUP"
 
 
 def reaper_spec(
@@ -73,8 +75,10 @@ def isolation(spec: AttemptSpec, place: Place) -> dict[str, Any]:
 class Reaper:
     """A reaper that this process started. It lives on when this process dies."""
 
-    def __init__(self, binary: str, orders: Mapping[str, Any], complaints_path: str) -> None:
+    def __init__(self, binary: str, orders: Mapping[str, Any], complaints_path: str, cgroup: str = "") -> None:
         """`orders`: as `reaper_spec` gives them; they hold the job's environment, so they lie in memory and on no disk.
+
+        `cgroup`: where control groups of attempts are made; empty: where systemd delegates some, if at all.
 
         `complaints_path`: the job's own stderr log; a reaper that cannot even start the job says why there.
         """
@@ -87,7 +91,8 @@ class Reaper:
         try:
             # posix_spawn, since it copies no page tables of a large scheduler; every descriptor of Python's closes by itself.
             command = [binary, "run", "--spec", "/dev/stdin"]
-            self.pid = os.posix_spawn(binary, command, {}, file_actions=files, setsid=True, setsigmask=[])
+            variables = {CGROUP: cgroup} if cgroup else {}
+            self.pid = os.posix_spawn(binary, command, variables, file_actions=files, setsid=True, setsigmask=[])
         finally:
             os.close(spec)
         self.pidfd = open_pidfd(self.pid)

@@ -49,10 +49,15 @@ class Sight(StrEnum):
 
 
 class Worker:
-    """`binary`: the absolute path of stager-ionode. `inherited`: what every job gets of our starter's environment (the allow-listed)."""
+    """`binary`: the absolute path of stager-ionode. `inherited`: what every job gets of our starter's environment (the allow-listed).
+    `cgroup`: of reapers.
+    """
 
-    def __init__(self, state_dir: Path, node: NodePort, *, binary: str, inherited: Mapping[str, str], epoch: int = 0) -> None:
+    def __init__(
+        self, state_dir: Path, node: NodePort, *, binary: str, inherited: Mapping[str, str], epoch: int = 0, cgroup: str = ""
+    ) -> None:
         self.state_dir, self.node, self.binary, self.inherited, self.epoch = state_dir, node, binary, dict(inherited), epoch
+        self.cgroup = cgroup
         self.images = Images(state_dir)
         self.reapers: dict[str, Reaper] = {}
         # Attempts between their first step and the start of their reaper; True: to be ended.
@@ -177,7 +182,7 @@ class Worker:
             logs = self._prepare(spec, place)
             env = environment_in(spec, place, self.inherited, container)
             orders = reaper.reaper_spec(spec, place, env, msgspec.to_builtins(staged.mounts), logs, self.epoch, container)
-            started = self.reapers[spec.attempt_id] = Reaper(self.binary, orders, logs[1])
+            started = self.reapers[spec.attempt_id] = Reaper(self.binary, orders, logs[1], self.cgroup)
             started.copied_bytes = staged.copied_bytes
         except OSError as problem:
             text = f"job {spec.job_id!r} could not be started: {problem}"

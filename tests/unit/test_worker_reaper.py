@@ -196,3 +196,21 @@ def test_cancelling_the_wait_leaves_the_job_alone(place: Place) -> None:
     Path(f"{place.directory}/go").write_text("x\n")
     os.waitpid(pid, 0)
     assert (read_json(place.result) or {})["exit_code"] == 4
+
+
+def test_a_named_control_group_reaches_the_reaper(place: Place) -> None:
+    tops = [top for top in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified") if os.path.exists(f"{top}/cgroup.controllers")]
+    if os.geteuid() != 0 or not tops:
+        pytest.skip("only root makes control groups, and cgroup v2 has to be mounted")
+    group = Path(tops[0], f"stager-test-{os.getpid()}")
+    group.mkdir()
+    try:
+        asked = orders(place, "grep ^0:: /proc/self/cgroup", memory_limit_bytes=10**9)
+
+        async def timeline() -> int:
+            return await Reaper(str(ionode_binary()), asked, f"{place.directory}/err", str(group)).wait()
+
+        assert asyncio.run(timeline()) == 0
+        assert f"/{group.name}/stager-" in Path(f"{place.directory}/out").read_text()
+    finally:
+        group.rmdir()

@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 
 use libc::{c_char, c_int, pid_t};
 
+use crate::cgroup::Group;
+use crate::handover;
 use crate::landlock;
+use crate::notices;
 use crate::spec::Spec;
 use crate::sys;
 use crate::tree;
@@ -68,9 +71,14 @@ pub struct Started {
     pub root: pid_t,
     /// Its I/O counters.
     pub counters: Option<File>,
+    /// Whether it is in its control group.
+    pub grouped: bool,
+    /// Where its calls that open files wait.
+    pub calls: Option<OwnedFd>,
 }
 
-pub fn launch(spec: &Spec, logs: &Logs, rules: Option<OwnedFd>) -> Result<Started, Refusal> {
+/// `listen`: calls that open files are to wait, where this kernel can have them do so.
+pub fn launch(spec: &Spec, logs: &Logs, rules: Option<OwnedFd>, group: Option<&Group>, listen: bool) -> Result<Started, Refusal> {
     let invalid = |message| Refusal { code: "start_failed", message };
     let arguments = spec.arguments().map_err(invalid)?;
     let environment = spec.environment().map_err(invalid)?;
@@ -86,7 +94,9 @@ pub fn launch(spec: &Spec, logs: &Logs, rules: Option<OwnedFd>) -> Result<Starte
         .map_err(|error| failed(&format!("the directory {}", spec.cwd.display()), error))?;
     let (error_in, error_out) = sys::pipe().map_err(|error| failed("pipe", error))?;
     let (go_in, go_out) = sys::pipe().map_err(|error| failed("pipe", error))?;
-    let start = Start {
+    let ends = listen.then(handover::socket_pair).transpose().map_err(|error| failed("socket", error))?;
+    let (from_child, calls_to) = ends.unzip();
+    let mut start = Start {
         cwd,
         stdio: [stdin.as_raw_fd(), logs.stdout.as_raw_fd(), logs.stderr.as_raw_fd()],
         candidates,
@@ -94,9 +104,13 @@ pub fn launch(spec: &Spec, logs: &Logs, rules: Option<OwnedFd>) -> Result<Starte
         environment: &environment,
         unprivileged: spec.unprivileged,
         rules,
+        calls_to,
     };
     let parent = std::process::id() as pid_t;
-    let root = sys::fork_with(0).map_err(|error| failed("the job's process cannot be made", error))?;
+    let (root, mut grouped) = match group.map(Group::fork) {
+        Some(Ok(root)) => (root, true),
+        _ => (sys::fork_with(0).map_err(|error| failed("the job's process cannot be made", error))?, false),
+    };
     if root == 0 {
         drop(go_out);
         // Ends when the parent has opened the counters: a short job would be over before.
@@ -107,10 +121,14 @@ pub fn launch(spec: &Spec, logs: &Logs, rules: Option<OwnedFd>) -> Result<Starte
     }
     drop((error_out, go_in));
     let counters = tree::open_io(root);
+    // It waits for the parent still.
+    grouped = grouped || group.is_some_and(|group| group.take(root).is_ok());
     drop(go_out);
+    start.calls_to = None;
+    let calls = from_child.as_ref().and_then(handover::receive);
     let mut errno = [0; 4];
     if File::from(error_in).read_exact(&mut errno).is_err() {
-        return Ok(Started { root, counters });
+        return Ok(Started { root, counters, grouped, calls });
     }
     sys::reap(root, true);
     Err(explain(spec, &start.cwd, io::Error::from_raw_os_error(i32::from_ne_bytes(errno))))
@@ -125,6 +143,7 @@ struct Start<'a> {
     unprivileged: bool,
     /// Of Landlock.
     rules: Option<OwnedFd>,
+    calls_to: Option<OwnedFd>,
 }
 
 impl Start<'_> {
@@ -155,7 +174,11 @@ impl Start<'_> {
         if self.unprivileged {
             sys::drop_capabilities()?;
         }
-        self.rules.as_ref().map_or(Ok(()), landlock::restrict)
+        self.rules.as_ref().map_or(Ok(()), landlock::restrict)?;
+        match self.calls_to.as_ref().map(|socket| (socket, notices::listen())) {
+            Some((socket, Ok(calls))) => handover::send(socket, &calls),
+            _ => Ok(()),
+        }
     }
 
     fn exec(&self) -> io::Error {

@@ -4,15 +4,19 @@
 //! The one rule: when the lock is free again and the result is there, nothing of the job's tree is left.
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+mod cgroup;
 mod confine;
 mod container;
 mod enter;
+mod handover;
 mod isolate;
 mod landlock;
 mod launch;
 mod links;
 mod lock;
 mod memory;
+mod notices;
+mod opens;
 mod paths;
 mod probe;
 mod report;
@@ -40,7 +44,7 @@ pub const EXIT_NO_RESULT: i32 = 4;
 const HELP: &str = "\
 stager-ionode run --spec FILE   start, measure and end one job's process tree; the result goes to the spec's result_path
 stager-ionode run --enter FD    become the program of the spec on this descriptor, in its sandbox with its inputs mounted: no log, no result
-stager-ionode run --probe       say as JSON whether inputs can be linked (read-only bind mounts) by this user on this host, and what would hold a job to its sandbox
+stager-ionode run --probe       say as JSON whether inputs can be linked (read-only bind mounts) by this user on this host, what would hold a job to its sandbox, and who to its memory
 stager-ionode run --help        this text
 
 exit codes: 0 a result was written, 2 bad command line or spec, 3 the attempt is taken or finished already, 4 the result could not be written, 126 nothing could be entered";

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use crate::confine::Confinement;
 use crate::isolate::Mode;
 use crate::spec::Link;
-use crate::{landlock, links, sys};
+use crate::{cgroup, landlock, links, sys};
 
 /// What the child of a trial says.
 const ALL: &str = "all";
 const LINKS: &str = "links";
 
-/// JSON: can_link, why, pid_namespace (of a job with linked inputs), user_namespace, isolation (what would hold a job to its sandbox).
+/// JSON: can_link, why, pid_namespace (of a job with linked inputs), user_namespace, isolation (what would hold a job to its sandbox), memory (who would hold it to its memory).
 pub fn probe() -> serde_json::Value {
     let mut why_not = Vec::new();
     let directory = match scratch() {
@@ -43,7 +43,10 @@ fn answer(mode: Option<Mode>, mounts: bool, why: String) -> serde_json::Value {
     let user = mode.is_some_and(|mode| mode.user);
     let landlock = landlock::is_there() && (!mounts || sys::user_and_group().0 == 0);
     let isolation = Confinement { mounts, landlock }.name();
-    serde_json::json!({"can_link": mode.is_some(), "why": why, "pid_namespace": pid, "user_namespace": user, "isolation": isolation})
+    let memory = if cgroup::is_there() { cgroup::BY_GROUP } else { cgroup::BY_MEASURE };
+    serde_json::json!({
+        "can_link": mode.is_some(), "why": why, "pid_namespace": pid, "user_namespace": user, "isolation": isolation, "memory": memory
+    })
 }
 
 fn scratch() -> std::io::Result<PathBuf> {

@@ -50,6 +50,9 @@ pub struct Report {
     pub opened: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opened_count: Option<u64>,
+    /// Of a job with a limit: `cgroup`, the kernel holds it to it; `measured`, the reaper does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_by: Option<String>,
     /// With the outcome `memory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_used_bytes: Option<u64>,
@@ -79,6 +82,7 @@ impl Report {
             isolation: None,
             opened: Vec::new(),
             opened_count: None,
+            memory_by: None,
             memory_used_bytes: None,
             memory_limit_bytes: None,
         }

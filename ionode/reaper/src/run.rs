@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use libc::pid_t;
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::Group;
 use crate::confine::{self, Confinement};
 use crate::isolate::Mode;
 use crate::launch::{launch, Logs};
+use crate::opens::Opens;
 use crate::report::{now_s, Outcome, Report};
 use crate::spec::{Container, Spec};
 use crate::supervise::{sweep, Supervisor};
@@ -61,9 +63,19 @@ fn attempt(spec: &Spec, lock: &File) -> Report {
         Ok(logs) => logs,
         Err(refusal) => return Report::not_started(&spec.attempt_id, refusal.code, refusal.message),
     };
+    let group = Group::make(spec);
+    let mut report = in_some_mode(spec, &logs, lock, group.as_ref());
+    if let Some(group) = group {
+        group.judge(&mut report);
+        group.remove();
+    }
+    report
+}
+
+fn in_some_mode(spec: &Spec, logs: &Logs, lock: &File, group: Option<&Group>) -> Report {
     let mut why_not = Vec::new();
     for mode in Mode::worth_trying(spec.isolate || spec.container.is_some() || !spec.mounts.is_empty()) {
-        match isolated(spec, mode, &logs, lock) {
+        match isolated(spec, mode, logs, lock, group) {
             Answer::Report(report) => return *report,
             Answer::NoNamespace(why) => why_not.push(why),
         }
@@ -75,7 +87,7 @@ fn attempt(spec: &Spec, lock: &File) -> Report {
         return Report::not_started(&spec.attempt_id, "no_container", message);
     }
     if spec.mounts.is_empty() {
-        return supervised(spec, &logs, Reach::Descendants, false);
+        return supervised(spec, logs, Reach::Descendants, false, group, false);
     }
     why_not.dedup();
     let message = format!(
@@ -92,7 +104,7 @@ enum Answer {
     NoNamespace(String),
 }
 
-fn isolated(spec: &Spec, mode: Mode, logs: &Logs, lock: &File) -> Answer {
+fn isolated(spec: &Spec, mode: Mode, logs: &Logs, lock: &File, group: Option<&Group>) -> Answer {
     let (uid, gid) = sys::user_and_group();
     let pipes = sys::pipe().and_then(|answer| Ok((answer, sys::pipe()?)));
     let ((answer_in, answer_out), (life_in, life_out)) = match pipes {
@@ -108,7 +120,7 @@ fn isolated(spec: &Spec, mode: Mode, logs: &Logs, lock: &File) -> Answer {
         drop((answer_in, life_out));
         // SAFETY: this copy of the descriptor is never used again: the child leaves by `exit_now`. Only the reaper itself may hold the lock.
         unsafe { libc::close(lock.as_raw_fd()) };
-        let answer = serve_as_init(spec, mode, logs, &life_in, (uid, gid));
+        let answer = serve_as_init(spec, mode, logs, &life_in, (uid, gid), group);
         let _ = File::from(answer_out).write_all(&serde_json::to_vec(&answer).unwrap_or_default());
         sys::exit_now(0);
     }
@@ -121,7 +133,7 @@ fn isolated(spec: &Spec, mode: Mode, logs: &Logs, lock: &File) -> Answer {
 }
 
 /// In the child: the job's init, or its subreaper where there is no pid namespace.
-fn serve_as_init(spec: &Spec, mode: Mode, logs: &Logs, life: &OwnedFd, ids: (libc::uid_t, libc::gid_t)) -> Answer {
+fn serve_as_init(spec: &Spec, mode: Mode, logs: &Logs, life: &OwnedFd, ids: (libc::uid_t, libc::gid_t), group: Option<&Group>) -> Answer {
     let reach = if mode.pid { Reach::Namespace } else { Reach::Descendants };
     let ready = sys::die_with_parent().and_then(|()| sys::become_subreaper());
     if let Err(error) = ready {
@@ -148,7 +160,8 @@ fn serve_as_init(spec: &Spec, mode: Mode, logs: &Logs, life: &OwnedFd, ids: (lib
         Ok(contained) => contained,
         Err(message) => return refused("container_failed", message),
     };
-    let mut report = supervised(contained.as_ref().unwrap_or(spec), logs, reach, confined || contained.is_some());
+    let seen = watch.is_some();
+    let mut report = supervised(contained.as_ref().unwrap_or(spec), logs, reach, confined || contained.is_some(), group, seen);
     if let Some((opened, count)) = watch.map(|watch| watch.opened(spec)).filter(|(_, count)| *count > 0) {
         (report.opened, report.opened_count) = (opened, Some(count));
     }
@@ -162,8 +175,8 @@ fn contained(spec: &Spec, container: &Container, logs: &Logs) -> Result<Spec, St
     Ok(Spec { stdout, stderr, ..spec.inside(container) })
 }
 
-/// `mounts`: its namespace keeps it to its sandbox already.
-fn supervised(spec: &Spec, logs: &Logs, reach: Reach, mounts: bool) -> Report {
+/// `mounts`: its namespace keeps it to its sandbox already. `seen`: what it opens is seen already.
+fn supervised(spec: &Spec, logs: &Logs, reach: Reach, mounts: bool, group: Option<&Group>, seen: bool) -> Report {
     let refused = |code, message| Report::not_started(&spec.attempt_id, code, message);
     // Root could mount all of it anew; for everybody else that is as good as it gets, and containers can still be started.
     let rules = if spec.isolate && (!mounts || sys::user_and_group().0 == 0) { confine::by_landlock(spec, mounts) } else { Ok(None) };
@@ -172,9 +185,11 @@ fn supervised(spec: &Spec, logs: &Logs, reach: Reach, mounts: bool) -> Report {
         Err(message) => return refused("isolation_failed", message),
     };
     let held = Confinement { mounts, landlock: rules.is_some() };
-    let supervisor = Supervisor::new(spec, reach);
-    let mut report = match launch(spec, logs, rules) {
-        Ok(started) => supervisor.watch(started),
+    let is_to_be_seen = spec.isolate && spec.watch && spec.container.is_none() && !seen;
+    let opens = if is_to_be_seen { Opens::new(&spec.origins) } else { None };
+    let supervisor = Supervisor::new(spec, reach, group);
+    let mut report = match launch(spec, logs, rules, group, opens.is_some()) {
+        Ok(started) => supervisor.watch(started, opens),
         Err(refusal) => refused(refusal.code, refusal.message),
     };
     report.isolation = spec.isolate.then(|| held.name().into());

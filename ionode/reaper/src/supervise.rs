@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, pid_t};
 
+use crate::cgroup::{Group, BY_GROUP, BY_MEASURE};
 use crate::launch::Started;
 use crate::memory::MemoryLimit;
+use crate::opens::Opens;
 use crate::report::{now_s, Outcome, Report};
 use crate::spec::Spec;
 use crate::sys::{self, Child};
@@ -34,6 +36,8 @@ pub struct Supervisor<'a> {
     spec: &'a Spec,
     root: pid_t,
     reach: Reach,
+    /// That its first process is in.
+    group: Option<&'a Group>,
     started: Instant,
     started_at_s: f64,
     phase: Phase,
@@ -43,17 +47,19 @@ pub struct Supervisor<'a> {
     counters: Option<File>,
     io: Option<Io>,
     processes: u32,
+    opens: Option<Opens>,
     memory: Option<MemoryLimit>,
     memory_used: Option<u64>,
 }
 
 impl<'a> Supervisor<'a> {
     /// Call right before the launch, so that the clock starts with the job.
-    pub fn new(spec: &'a Spec, reach: Reach) -> Self {
+    pub fn new(spec: &'a Spec, reach: Reach, group: Option<&'a Group>) -> Self {
         Supervisor {
             spec,
             root: 0,
             reach,
+            group,
             started: Instant::now(),
             started_at_s: now_s(),
             phase: Phase::Running,
@@ -63,18 +69,25 @@ impl<'a> Supervisor<'a> {
             counters: None,
             io: None,
             processes: 0,
-            memory: spec.memory_limit_bytes.map(|bytes| MemoryLimit::new(bytes, reach)),
+            opens: None,
+            memory: None,
             memory_used: None,
         }
     }
 
-    pub fn watch(mut self, started: Started) -> Report {
+    /// `opens`: notes what the job opens to read.
+    pub fn watch(mut self, started: Started, opens: Option<Opens>) -> Report {
+        self.opens = opens.and_then(|opens| opens.listening(started.calls));
         self.root = started.root;
         self.counters = started.counters;
+        self.group = self.group.filter(|_| started.grouped);
+        if !self.is_limited_by_kernel() {
+            self.memory = self.spec.memory_limit_bytes.map(|bytes| MemoryLimit::new(bytes, self.reach));
+        }
         while self.reap_ended() {
             self.advance();
             let limit = self.next_instant().map(|at| at.saturating_duration_since(Instant::now()));
-            if let Some((libc::SIGTERM | libc::SIGINT, sender)) = sys::wait_signal(limit) {
+            if let Some((libc::SIGTERM | libc::SIGINT, sender)) = self.wait_signal(limit) {
                 // Inside a pid namespace the reaper's own pid is 0; a job that signals its parent ends nothing but itself.
                 if matches!(self.phase, Phase::Running) && (self.reach == Reach::Descendants || sender == 0) {
                     self.end(Outcome::Killed);
@@ -82,6 +95,13 @@ impl<'a> Supervisor<'a> {
             }
         }
         self.report()
+    }
+
+    fn wait_signal(&mut self, limit: Option<Duration>) -> Option<(c_int, pid_t)> {
+        match &mut self.opens {
+            Some(opens) => opens.wait_signal(limit),
+            None => sys::wait_signal(limit),
+        }
     }
 
     /// False when no child is left.
@@ -124,6 +144,10 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    fn is_limited_by_kernel(&self) -> bool {
+        self.group.is_some_and(|group| group.limits)
+    }
+
     fn deadline(&self) -> Option<Instant> {
         self.spec.timeout_s.map(|limit| self.started + Duration::from_secs_f64(limit))
     }
@@ -152,11 +176,16 @@ impl<'a> Supervisor<'a> {
     }
 
     fn kill(&mut self, pause: Duration) {
+        if let Some(group) = self.group {
+            group.kill();
+        }
         self.reach.signal(libc::SIGKILL);
         self.phase = Phase::Killing { next: Instant::now() + pause, pause };
     }
 
     fn report(self) -> Report {
+        let (opened, opened_count) = self.opens.as_ref().map(|opens| opens.opened(self.spec)).unwrap_or_default();
+        let memory_by = if self.is_limited_by_kernel() { BY_GROUP } else { BY_MEASURE };
         let usage = sys::usage_of_children();
         let status = self.status.map(ExitStatus::from_raw);
         let (exit_code, signal) = (status.and_then(|status| status.code()), status.and_then(|status| status.signal()));
@@ -188,8 +217,9 @@ impl<'a> Supervisor<'a> {
             chars_written: self.io.map(|io| io.chars_written),
             processes: self.processes,
             isolation: None,
-            opened: Vec::new(),
-            opened_count: None,
+            opened,
+            opened_count: (opened_count > 0).then_some(opened_count),
+            memory_by: self.spec.memory_limit_bytes.map(|_| memory_by.into()),
             memory_used_bytes: self.memory_used,
             memory_limit_bytes: self.memory_used.and(self.spec.memory_limit_bytes),
         }

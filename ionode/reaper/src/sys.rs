@@ -22,6 +22,16 @@ pub fn fork_with(flags: c_int) -> io::Result<pid_t> {
     check(pid as c_int)
 }
 
+/// fork, and the child begins in this control group. Safe as `fork_with` is.
+pub fn fork_into(group: &OwnedFd) -> io::Result<pid_t> {
+    const INTO_CGROUP: u64 = 0x2_0000_0000;
+    // flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup.
+    let arguments = [INTO_CGROUP, 0, 0, 0, libc::SIGCHLD as u64, 0, 0, 0, 0, 0, group.as_raw_fd() as u64];
+    // SAFETY: without CLONE_VM this is fork; the structure is of the size that is told with it.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, arguments.as_ptr(), std::mem::size_of_val(&arguments)) };
+    check(pid as c_int)
+}
+
 /// Safe only where there is no second thread.
 pub fn unshare(flags: c_int) -> io::Result<()> {
     // SAFETY: plain integer arguments.
@@ -116,6 +126,62 @@ pub fn pivot_root(new_root: &CStr, put_old: &CStr) -> io::Result<()> {
 pub fn unmount(place: &CStr) -> io::Result<()> {
     // SAFETY: a NUL-terminated string.
     check(unsafe { libc::umount2(place.as_ptr(), libc::MNT_DETACH) }).map(|_| ())
+}
+
+/// Readable while a signal waits that `wait_signal` would return.
+pub fn signal_descriptor() -> io::Result<OwnedFd> {
+    // SAFETY: a valid set; the descriptor returned is ours.
+    unsafe { Ok(OwnedFd::from_raw_fd(check(libc::signalfd(-1, &watched(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?)) }
+}
+
+pub struct Ready {
+    pub first: bool,
+    pub second: bool,
+    /// Its other end is gone.
+    pub second_is_over: bool,
+    /// The time is over.
+    pub none: bool,
+}
+
+pub fn poll_two(first: &OwnedFd, second: &OwnedFd, limit: Option<Duration>) -> Ready {
+    let entry = |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut entries = [entry(first), entry(second)];
+    // Rounded up: an instant that is waited for has come then.
+    let limit_ms = limit.map_or(-1, |limit| c_int::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX));
+    // SAFETY: two entries.
+    let count = unsafe { libc::poll(entries.as_mut_ptr(), 2, limit_ms) };
+    let has = |index: usize, events| count > 0 && entries[index].revents & events != 0;
+    Ready {
+        first: has(0, libc::POLLIN),
+        second: has(1, libc::POLLIN),
+        second_is_over: has(1, libc::POLLHUP | libc::POLLERR),
+        none: count == 0,
+    }
+}
+
+/// A text that ends with NUL in the memory of another process, at most as long as a path. None: it may not be read.
+pub fn read_string(pid: pid_t, at: u64) -> Option<Vec<u8>> {
+    const PAGE: u64 = 4096;
+    let mut text = vec![0u8; libc::PATH_MAX as usize];
+    let mut done = 0;
+    // A page at a time: the next one may not be there.
+    while done < text.len() {
+        let from = at + done as u64;
+        let length = ((PAGE - from % PAGE) as usize).min(text.len() - done);
+        let here = libc::iovec { iov_base: text[done..].as_mut_ptr().cast(), iov_len: length };
+        let there = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: length };
+        // SAFETY: the kernel writes at most `length` bytes into our buffer, and checks the other address itself.
+        let got = unsafe { libc::process_vm_readv(pid, &raw const here, 1, &raw const there, 1, 0) };
+        if usize::try_from(got).ok()? != length {
+            return None;
+        }
+        if let Some(end) = text[done..done + length].iter().position(|byte| *byte == 0) {
+            text.truncate(done + end);
+            return Some(text);
+        }
+        done += length;
+    }
+    None
 }
 
 /// Everything from 3 up. What is opened later carries O_CLOEXEC, so the job inherits nothing but its standard descriptors.
@@ -224,6 +290,34 @@ pub fn usage_of_children() -> libc::rusage {
 pub fn kill(pid: pid_t, signal: c_int) {
     // SAFETY: integers only.
     unsafe { libc::kill(pid, signal) };
+}
+
+/// Also one that may not be signalled.
+pub fn is_there(pid: pid_t) -> bool {
+    // SAFETY: integers only; signal 0 is none.
+    unsafe { libc::kill(pid, 0) == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM) }
+}
+
+/// False: somebody else has it locked.
+pub fn lock_at_once(fd: &OwnedFd) -> bool {
+    // SAFETY: integers only.
+    unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+}
+
+/// Whether it is a control group of version 2.
+pub fn is_cgroup2(path: &CStr) -> bool {
+    const CGROUP2: u64 = 0x6367_7270;
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: statfs fills the structure when it returns 0.
+    unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) == 0 && found.assume_init().f_type as u64 == CGROUP2 }
+}
+
+/// Whether this extended attribute of a file has this value.
+pub fn attribute_is(path: &CStr, name: &CStr, value: &[u8]) -> bool {
+    let mut found = [0u8; 16];
+    // SAFETY: two NUL-terminated strings, and a buffer of the size that is told with it.
+    let length = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), found.as_mut_ptr().cast(), found.len()) };
+    usize::try_from(length).is_ok_and(|length| found[..length] == *value)
 }
 
 /// A descriptor of a process: it can never come to mean another one.

@@ -21,7 +21,7 @@ pub struct Watch {
 
 /// In the job's own mount namespace, where each base becomes a mount that only the job uses. None: this user may not watch, or nothing is to be watched.
 pub fn begin(bases: &[PathBuf]) -> Option<Watch> {
-    let bases: Vec<PathBuf> = bases.iter().filter(|base| base.parent().is_some() && base.is_dir()).cloned().collect();
+    let bases = watchable(bases);
     if bases.is_empty() {
         return None;
     }
@@ -38,9 +38,8 @@ pub fn begin(bases: &[PathBuf]) -> Option<Watch> {
 }
 
 impl Watch {
-    /// (names in order, how many in all). Programs are no data, nor are hidden files and what comes with a program on the job's PATH.
+    /// (names in order, how many in all)
     pub fn opened(&self, spec: &Spec) -> (Vec<String>, u64) {
-        let own: Vec<PathBuf> = spec.env.get("PATH").map_or_else(Vec::new, |path| path.split(':').filter_map(home_of).collect());
         let mut found = BTreeSet::new();
         let mut buffer = vec![0u64; 512];
         loop {
@@ -52,29 +51,42 @@ impl Watch {
                 // SAFETY: the kernel opened it for this process with the event.
                 let file = unsafe { OwnedFd::from_raw_fd(fd) };
                 let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) else { continue };
-                let mode = sys::mode_of(&file).unwrap_or(0);
-                if mode & libc::S_IFMT == libc::S_IFREG
-                    && mode & 0o111 == 0
-                    && self.is_data(&path)
-                    && !own.iter().any(|home| path.starts_with(home))
-                {
-                    found.insert(path.to_string_lossy().into_owned());
+                if may_be_data(sys::mode_of(&file).unwrap_or(0)) {
+                    found.insert(path);
                 }
             }
         }
-        let count = found.len() as u64;
-        (found.into_iter().take(TOLD_MAX).collect(), count)
+        told(found.into_iter(), &self.bases, spec)
     }
+}
 
-    fn is_data(&self, path: &Path) -> bool {
-        let below = self.bases.iter().find_map(|base| path.strip_prefix(base).ok());
-        below.is_some_and(|below| {
-            below.components().all(|part| {
-                let name = part.as_os_str().to_string_lossy();
-                !name.starts_with('.') && name != LIBRARIES
-            })
+/// Directories, but for the top of all.
+pub fn watchable(bases: &[PathBuf]) -> Vec<PathBuf> {
+    bases.iter().filter(|base| base.parent().is_some() && base.is_dir()).cloned().collect()
+}
+
+/// Programs are none.
+pub fn may_be_data(mode: libc::mode_t) -> bool {
+    mode & libc::S_IFMT == libc::S_IFREG && mode & 0o111 == 0
+}
+
+/// (names in order, how many in all) of those that lie below `bases`, but for hidden files and what comes with a program on the job's PATH.
+pub fn told(paths: impl Iterator<Item = PathBuf>, bases: &[PathBuf], spec: &Spec) -> (Vec<String>, u64) {
+    let own: Vec<PathBuf> = spec.env.get("PATH").map_or_else(Vec::new, |path| path.split(':').filter_map(home_of).collect());
+    let told = paths.filter(|path| is_plain(path, bases) && !own.iter().any(|home| path.starts_with(home)));
+    let found: BTreeSet<String> = told.map(|path| path.to_string_lossy().into_owned()).collect();
+    let count = found.len() as u64;
+    (found.into_iter().take(TOLD_MAX).collect(), count)
+}
+
+fn is_plain(path: &Path, bases: &[PathBuf]) -> bool {
+    let below = bases.iter().find_map(|base| path.strip_prefix(base).ok());
+    below.is_some_and(|below| {
+        below.components().all(|part| {
+            let name = part.as_os_str().to_string_lossy();
+            !name.starts_with('.') && name != LIBRARIES
         })
-    }
+    })
 }
 
 /// Of `/opt/tool/bin` it is `/opt/tool`.

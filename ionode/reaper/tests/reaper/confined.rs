@@ -182,27 +182,83 @@ fn tmp_is_the_jobs_own_and_goes_with_it() {
     }
 }
 
-#[test]
-fn what_it_opens_below_an_origin_is_told() {
-    if !is_root() {
-        return;
+fn origin_with_files(case: &Case) -> PathBuf {
+    for name in ["origin", "origin/deep", "origin/env", "origin/env/bin"] {
+        case.make_dir(name);
     }
-    let case = Case::new(As::Root);
-    case.make_dir("origin");
-    case.make_dir("origin/deep");
-    case.make_dir("origin/env");
-    case.make_dir("origin/env/bin");
     case.make_file("origin/deep/secret.csv", "1\n", 0o644);
     case.make_file("origin/notes.txt", "2\n", 0o644);
     case.make_file("origin/.hidden", "3\n", 0o644);
     case.make_file("origin/tool", "#!/bin/sh\nexit 0\n", 0o755);
     case.make_file("origin/env/library", "5\n", 0o644);
     case.make_file("origin/alone", "6\n", 0o644);
-    let (origin, env) = (case.path("origin"), format!("/usr/bin:/bin:{}/env/bin", case.path("origin").display()));
-    let script = format!("cd {0}; cat deep/secret.csv notes.txt .hidden env/library /etc/passwd > /dev/null; ./tool; ls -l > /dev/null; cat notes.txt > /dev/null; test -e alone", origin.display());
-    let case = isolated(case).set("origins", json!([origin])).set("watch", json!(true)).set("env", json!({"PATH": env})).shell(&script);
-    let report = case.report();
-    assert_eq!(report["exit_code"], 0, "{report} {}", case.text("err"));
-    assert_eq!(report["opened"], json!([origin.join("deep/secret.csv"), origin.join("notes.txt")]));
-    assert_eq!(report["opened_count"], 2);
+    case.make_file("origin/through.txt", "7\n", 0o644);
+    case.path("origin")
+}
+
+fn watched(case: Case, script: &str) -> Case {
+    let origin = case.path("origin");
+    let path = format!("/usr/bin:/bin:{}/env/bin", origin.display());
+    isolated(case).set("origins", json!([origin])).set("watch", json!(true)).set("env", json!({"PATH": path})).shell(script)
+}
+
+/// As root by fanotify; as an ordinary user, with a namespace and without, by seccomp.
+#[test]
+fn what_it_opens_below_an_origin_is_told() {
+    for before in [&[][..], LANDLOCK_ALONE] {
+        each(|case| {
+            if case.user == As::Root && !before.is_empty() {
+                return;
+            }
+            let origin = origin_with_files(&case);
+            let script = format!(
+                "ln -s {0}/through.txt link; cat link > /dev/null; cd {0}; cat deep/secret.csv notes.txt .hidden env/library /etc/passwd > /dev/null
+                 ./tool; ls -l > /dev/null; cat ./deep/../notes.txt > /dev/null; test -e alone; cat missing 2> /dev/null; exit 0",
+                origin.display()
+            );
+            let case = watched(case, &script);
+            assert!(case.run_command(before).status().unwrap().success());
+            let report = case.result();
+            assert_eq!(report["exit_code"], 0, "{report} {}", case.text("err"));
+            let told = ["deep/secret.csv", "notes.txt", "through.txt"].map(|name| origin.join(name));
+            assert_eq!((&report["opened"], report["opened_count"].as_u64()), (&json!(told), Some(3)), "{report}");
+        });
+    }
+}
+
+/// What it is told of changes nothing of how a job runs and ends: children, threads, signals, and what nobody answers any more.
+#[test]
+fn a_watched_job_runs_and_ends_as_any_other() {
+    let usual = r#"
+import os, signal, subprocess, sys, threading
+seen = []
+signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+def read():
+    for _ in range(300):
+        with open(sys.argv[1]) as file: assert file.read() == "2\n"
+        try: open(sys.argv[1] + ".missing")
+        except FileNotFoundError: pass
+threads = [threading.Thread(target=read) for _ in range(4)]
+[each.start() for each in threads]; read(); [each.join() for each in threads]
+assert subprocess.run(["cat", sys.argv[1]], capture_output=True, check=True).stdout == b"2\n"
+open("made", "w").write("x"); assert open("made").read() == "x"
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert seen
+"#;
+    each(|case| {
+        let notes = origin_with_files(&case).join("notes.txt");
+        let case = watched(case, "");
+        let report = case.set("argv", json!(["python3", "-c", usual, notes])).report();
+        assert_eq!((report["exit_code"].as_i64(), &report["opened"]), (Some(0), &json!([notes])), "{report}");
+    });
+    each(|case| {
+        let notes = origin_with_files(&case).join("notes.txt");
+        let token = case.token(3);
+        let script = format!("(setsid sh -c \"trap '' TERM; while cat {0} > /dev/null; do :; done; sleep {token}\" &); while cat {0} > /dev/null; do :; done", notes.display());
+        let case = watched(case, &script).set("timeout_s", json!(0.5)).set("grace_s", json!(0.2));
+        let report = case.report();
+        assert_eq!((report["outcome"].as_str(), report["opened_count"].as_u64()), (Some("timeout"), Some(1)), "{report}");
+        assert!(!crate::case::is_running(&token) && !case.text("err").contains("not implemented"), "{}", case.text("err"));
+    });
 }

@@ -4,6 +4,7 @@ mod case;
 mod confined;
 mod contained;
 mod entering;
+mod grouped;
 mod holding;
 mod linking;
 mod memory;
