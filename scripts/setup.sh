@@ -4,8 +4,8 @@
 # besides, `setup.sh test` for what all tests need, `setup.sh lint` for the checks before them,
 # `setup.sh bench` for peers of the benchmarks, `setup.sh povray` for what the workflow povray needs,
 # `setup.sh recorded` for the recorded workflows of the tests alone, `setup.sh engine` for a Docker
-# engine, `setup.sh made` for the made set of the benchmarks alone. One rule: each step looks first whether
-# its work is done, so that a second call costs a second.
+# engine, `setup.sh made` for the made set of the benchmarks alone, `setup.sh race` for what bench_race
+# races. One rule: each step looks first whether its work is done, so that a second call costs a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 level="${1:-run}"
@@ -259,6 +259,21 @@ need_pegasus_transfer() {
     echo "$wanted" >"$place/.installed"
 }
 
+# What bench_race has beside stager. Its plugin for ssh asks for pysftp, which newer ones of paramiko
+# do not know.
+need_snakemake() {
+    local place="$cache/snakemake" wanted="snakemake==9.27.1 snakemake-storage-plugin-s3==0.3.6 snakemake-storage-plugin-sftp==0.1.3 paramiko<4 setuptools<81"
+    [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && return 0
+    say "installing Snakemake with its storage plugins for the benchmarks"
+    "$venv/bin/python" -m venv --clear --without-pip "$place"
+    # shellcheck disable=SC2086
+    if pip_into "$place/bin/python" $wanted; then
+        echo "$wanted" >"$place/.installed"
+    else
+        say "it could not be installed; bench_race says so and goes on without it"
+    fi
+}
+
 # Recorded workflows for tests, benchmarks and `make replay-all`. Only they are kept: wfcommons
 # brings half a gigabyte that nothing of ours needs.
 need_recorded_workflows() {
@@ -382,6 +397,12 @@ if [ "$level" = made ]; then
     [ -f "$cache/made/.installed" ] || exit 1
     exit 0
 fi
+if [ "$level" = race ]; then
+    need_to_test make:make rclone:rclone
+    need_snakemake
+    need_recorded_workflows
+    exit 0
+fi
 timed 'what stager is built with' need_to_build
 timed 'the virtual environment' make_venv
 start_building
@@ -400,5 +421,6 @@ fi
 if [ "$level" = bench ]; then
     need_to_test wrk:wrk redis-server:redis-server
     [ -e /usr/include/lmdb.h ] || need_to_test lmdb.h:liblmdb-dev
+    need_snakemake
     need_made_workflows
 fi
