@@ -26,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.measuring import watched
+from benchmarks.race.nextflow import Nextflow
 from benchmarks.race.results import PHASES, Figure, Results, Row, size
 from benchmarks.race.sides import Lane, MakeAndRclone, Ours, Side
 from benchmarks.race.sites import KINDS, Site, site_of
@@ -35,7 +36,7 @@ from tests.testbed.network import Host, Network, Wan, why_not
 from tests.testbed.places import PROJECT
 from tests.testbed.usage import machine
 
-SIDES: tuple[type[Side], ...] = (Ours, Snakemake, MakeAndRclone)
+SIDES: tuple[type[Side], ...] = (Ours, Snakemake, Nextflow, MakeAndRclone)
 
 
 @dataclass

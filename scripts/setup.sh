@@ -274,6 +274,30 @@ need_snakemake() {
     fi
 }
 
+# Too, of its jars alone: the program that its own installer brings is not among packages. Its plugin
+# for buckets is not either.
+need_nextflow() (
+    place="$cache/nextflow" wanted=24.10.0
+    [ -f "$place/.installed" ] && [ "$(cat "$place/.installed")" = "$wanted" ] && exit 0
+    say "installing Nextflow $wanted for the benchmarks"
+    work="$(mktemp -d)"
+    trap 'rm -rf "$work"' EXIT
+    cat >"$work/pom.xml" <<END
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion><groupId>stager</groupId><artifactId>bench-race</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>io.nextflow</groupId><artifactId>nextflow</artifactId><version>$wanted</version></dependency>
+  </dependencies>
+</project>
+END
+    rm -rf "$place"
+    if (cd "$work" && mvn -q -B dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$place/lib") >/dev/null; then
+        echo "$wanted" >"$place/.installed"
+    else
+        say "it could not be installed; bench_race says so and goes on without it"
+    fi
+)
+
 # Recorded workflows for tests, benchmarks and `make replay-all`. Only they are kept: wfcommons
 # brings half a gigabyte that nothing of ours needs.
 need_recorded_workflows() {
@@ -398,8 +422,9 @@ if [ "$level" = made ]; then
     exit 0
 fi
 if [ "$level" = race ]; then
-    need_to_test make:make rclone:rclone
+    need_to_test make:make rclone:rclone java:default-jre-headless mvn:maven
     need_snakemake
+    need_nextflow
     need_recorded_workflows
     exit 0
 fi
@@ -421,6 +446,5 @@ fi
 if [ "$level" = bench ]; then
     need_to_test wrk:wrk redis-server:redis-server
     [ -e /usr/include/lmdb.h ] || need_to_test lmdb.h:liblmdb-dev
-    need_snakemake
     need_made_workflows
 fi

@@ -138,7 +138,7 @@ class MakeAndRclone(Side):
             lines.append(f"{' '.join(task.outputs)} &: {' '.join(task.inputs)} jobs/{task.name}.sh")
             lines.append(f"\t@echo job {task.name}; bash -euo pipefail jobs/{task.name}.sh")
         put(self.work / "Makefile", "\n".join(lines) + "\n")
-        put(self.work / "finals", "\n".join(self.lane.race.finals) + "\n")
+        put(self.work / "finals.list", "\n".join(self.lane.race.finals) + "\n")
         for directory in directories(path for task in tasks for path in task.outputs):
             (self.work / directory).mkdir(parents=True, exist_ok=True)
 
@@ -154,7 +154,7 @@ class MakeAndRclone(Side):
         self.rclone(f"lab:{self.lane.site.rclone_root}/{self.lane.race.name}", ".")
 
     def bring_out(self) -> None:
-        self.rclone("--files-from", "finals", ".", f"lab:{self.lane.site.rclone_root}/{self.lane.target}")
+        self.rclone("--files-from", "finals.list", ".", f"lab:{self.lane.site.rclone_root}/{self.lane.target}")
 
     def rclone(self, *words: str) -> None:
         at_once = ["--transfers", str(AT_ONCE), "--checkers", str(AT_ONCE)]

@@ -115,8 +115,10 @@ def replayed(record: str, bytes_scale: float, time_scale: float, edited_type: st
 
 RACES: Mapping[str, Callable[[Path], Race]] = {
     "montage": montage,
-    "epigenomics": replayed("epigenomics", 0.08, 0.008, "map"),
-    "1000genome": replayed("1000genome", 0.028, 0.004, "individuals_merge"),
+    # Much comes in, hardly anything goes out.
+    "blast": replayed("blast", 0.035, 0.0003, "blastall"),
+    # What is made on the way is many times what comes in and goes out.
+    "bwa": replayed("bwa", 80, 0.005, "bwa"),
 }
 
 
