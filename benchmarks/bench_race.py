@@ -89,7 +89,7 @@ class Bench:
 
 
 def chosen(words: Sequence[str], *kinds: Sequence[str]) -> list[list[str]]:
-    """Of each kind of names those that a word is a part of; all of a kind that no word means. Ends the program for a word that means none."""
+    """Of each kind of names those that a word is a part of; all of a kind that no word means. A word that means none ends the program."""
     unknown = [word for word in words if not any(word in name.lower() for names in kinds for name in names)]
     if unknown:
         raise SystemExit(f"--only {','.join(unknown)}: there are {', '.join(name for names in kinds for name in names)}")

@@ -67,7 +67,9 @@ class Results:
         for row, sides in self.figures.items():
             before = self.figures.get(Row(row.race, row.kind, "cold"), {})
             if row.phase == "edit":
-                found += [f"{row.race}, {row.kind}, {side}" for side in sides if side in before and sides[side][0].sums == before[side][0].sums]
+                found += [
+                    f"{row.race}, {row.kind}, {side}" for side in sides if side in before and sides[side][0].sums == before[side][0].sums
+                ]
         return found
 
     def table(self, sides: Sequence[str]) -> str:

@@ -67,7 +67,7 @@ class Side(ABC):
     def ran(self) -> int:
         """The jobs of the last run that were not spared."""
 
-    def rest(self) -> None:
+    def rest(self) -> None:  # noqa: B027 (most leave nothing)
         """Ends what still lives."""
 
     def call(self, *argv: str | Path, env: Mapping[str, str] | None = None) -> str:
@@ -159,4 +159,3 @@ class MakeAndRclone(Side):
     def rclone(self, *words: str) -> None:
         at_once = ["--transfers", str(AT_ONCE), "--checkers", str(AT_ONCE)]
         self.call("rclone", "copy", "-q", *at_once, *words, env=self.lane.site.rclone_env())
-

@@ -47,7 +47,9 @@ class Snakemake(Side):
         steps = [f"rm -f {' '.join(finals)}"] if finals else []
         steps += [f"ln -sfn $PWD/{there} {path}" for path, there in stored.items()]
         steps += [task.command.replace("{", "{{").replace("}", "}}"), *(f"mv {path} {there}" for path, there in finals.items())]
-        expressions = [[self.stored(path) if self.is_stored(path) else json.dumps(path) for path in paths] for paths in (task.inputs, task.outputs)]
+        expressions = [
+            [self.stored(path) if self.is_stored(path) else json.dumps(path) for path in paths] for paths in (task.inputs, task.outputs)
+        ]
         lines = [f"rule {task.name}:"]
         for what, found in zip(("input", "output"), expressions, strict=True):
             lines += [f"    {what}:", *(f"        {each}," for each in found)]

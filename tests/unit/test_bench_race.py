@@ -73,4 +73,8 @@ def test_what_a_job_writes_follows_from_its_edition_and_its_inputs(tmp_path: Pat
 
 
 def test_only_takes_parts_of_names_and_all_of_what_it_does_not_name() -> None:
-    assert chosen(["rclone", "s3"], ["stager", "make and rclone"], ["s3", "sftp"], ["montage"]) == [["make and rclone"], ["s3"], ["montage"]]
+    assert chosen(["rclone", "s3"], ["stager", "make and rclone"], ["s3", "sftp"], ["montage"]) == [
+        ["make and rclone"],
+        ["s3"],
+        ["montage"],
+    ]
