@@ -15,10 +15,8 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +31,7 @@ from benchmarks.race.sites import KINDS, Site, site_of
 from benchmarks.race.snakemake import Snakemake
 from benchmarks.race.workflows import RACES, Race
 from tests.testbed.network import Host, Network, Wan, why_not
+from tests.testbed.own_place import own_place
 from tests.testbed.places import PROJECT
 from tests.testbed.usage import machine
 
@@ -115,22 +114,19 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=300.0, help="seconds that one run may take")
     parser.add_argument("--dir", help="where engines keep their files; the disk there counts")
     given = parser.parse_args()
-    # Hosts, servers and directories go also when somebody ends it.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if reason := why_not():
         print(f"not measured: {reason}")
         return 0
     names, kinds, races = chosen(given.only, [side.name for side in SIDES], KINDS, list(RACES))
     sides = ready([side for side in SIDES if side.name in names])
     print(f"line: RTT {given.rtt_ms:g} ms, {given.rate:g} Mbit/s; {given.cores} jobs at once; median of {given.rounds} rounds; {machine()}")
-    call = tempfile.TemporaryDirectory
-    with call(prefix="sb-", dir=given.dir) as place, call(prefix="sb-", dir="/dev/shm") as memory, Network() as net:
+    with own_place(given.dir) as place, own_place("/dev/shm") as memory, Network() as net:
         lab, node = net.host("lab", wan=Wan(given.rtt_ms / 1000, given.rate)), net.host("node0")
-        made = [RACES[name](Path(place) / name) for name in races]
+        made = [RACES[name](place / name) for name in races]
         print("\n".join(race.about for race in made), flush=True)
-        bench = Bench(net, lab, node, Path(place), given.cores, given.limit)
+        bench = Bench(net, lab, node, place, given.cores, given.limit)
         for kind in kinds:
-            with site_of(kind, lab, Path(place), Path(memory)) as site:
+            with site_of(kind, lab, place, memory) as site:
                 for race in made:
                     site.lay(race)
                     for number in range(given.rounds):

@@ -46,7 +46,7 @@ class Side(ABC):
         self.work = lane.place / "work"
         self.work.mkdir(parents=True)
         self.home = lane.site.home(lane.place / "home")
-        lane.site.make_room(lane.target, lane.race.finals)
+        lane.site.make_directories(lane.target, lane.race.finals)
         lay_scripts(lane.race, self.work)
         self.said = ""
 

@@ -43,7 +43,7 @@ class Site(ABC):
         """The inputs, below a directory with the name of the race."""
 
     @abstractmethod
-    def make_room(self, target: str, finals: Sequence[str]) -> None:
+    def make_directories(self, target: str, finals: Sequence[str]) -> None:
         """The directories of finals, for engines that make none."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Bucket(Site):
             for path, source in race.external.items():
                 client.put_object(Bucket=BUCKET, Key=f"{race.name}/{path}", Body=source.read_bytes())
 
-    def make_room(self, target: str, finals: Sequence[str]) -> None:
+    def make_directories(self, target: str, finals: Sequence[str]) -> None:
         """A bucket has no directories."""
 
     def sums(self, target: str, finals: Sequence[str]) -> dict[str, str]:
@@ -120,7 +120,7 @@ class SshServer(Site):
             shutil.copyfile(source, there)
             os.utime(there, LONG_AGO)
 
-    def make_room(self, target: str, finals: Sequence[str]) -> None:
+    def make_directories(self, target: str, finals: Sequence[str]) -> None:
         for directory in directories(finals):
             (self.server.data / target / directory).mkdir(parents=True, exist_ok=True)
 
