@@ -27,6 +27,7 @@ from stager.tasks import Tasks
 from stager.wire import node as said
 from stager.worker import AttemptResult, AttemptSpec, AttemptWaiting, NodePort, Outcome, Place, Sight, Worker
 from stager.worker.attempt import lost_fault
+from stager.worker.images import KEEP_BYTES
 from stager.worker.place import log_paths, read_json, safe_name, write_json
 
 Body = Mapping[str, object]
@@ -96,10 +97,18 @@ class AgentNodes:
 class HostAgent:
     """On the event loop of the process that Dask asks."""
 
-    def __init__(self, facts: HostFacts, scratch: Path, linked: Mapping[str, Path], binary: str, cgroup: str = "") -> None:
+    def __init__(
+        self,
+        facts: HostFacts,
+        scratch: Path,
+        linked: Mapping[str, Path],
+        binary: str,
+        cgroup: str = "",
+        keep_images_bytes: int = KEEP_BYTES,
+    ) -> None:
         self.facts, self.scratch = facts, scratch
         self.nodes = AgentNodes({node: LinkedNode(node, store) for node, store in linked.items()}, RemoteNode(binary))
-        self.worker = Worker(scratch, self.nodes, binary=binary, inherited={}, cgroup=cgroup)
+        self.worker = Worker(scratch, self.nodes, binary=binary, inherited={}, cgroup=cgroup, keep_images_bytes=keep_images_bytes)
         self.tasks = Tasks()
         self.under_way: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self.called_off: set[str] = set()

@@ -28,7 +28,8 @@ def dask_setup(worker: Any, file: Path) -> None:
     # A line for each call is too much.
     logging.getLogger("distributed.worker").addFilter(lambda record: not record.getMessage().startswith("Run out-of-band"))
     threading.Thread(target=end_with_parent, daemon=True, name="stager-parent").start()
-    AGENT[:] = [HostAgent(facts_of(said["facts"]), Path(said["scratch"]), linked, said["binary"], said["cgroup"])]
+    more = (said["cgroup"], said["keep_images_bytes"])
+    AGENT[:] = [HostAgent(facts_of(said["facts"]), Path(said["scratch"]), linked, said["binary"], *more)]
 
 
 async def carry_out(call: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from stager.model.errors import Denied, InvalidInput, Refused, StagerError, Transient
 from stager.ports import RegistryImage
 from stager.worker.image_file import ARCHITECTURE_CODE, own_architecture
+from stager.worker.images import ASKED, PULLED
 
 SCHEME = "docker://"
 NAME = re.compile(r"docker://(?P<name>[^/@\s]+(?:/[^/@\s:]+)+|[^/@\s:]+)(?P<tag>:[\w.-]{1,128})?(?P<digest>@sha256:[0-9a-f]{64})?")
@@ -35,7 +36,7 @@ class RegistryImages:
     """Asks each name once. `pulled` hears of each image before it is pulled; None: nothing is pulled here."""
 
     def __init__(self, state_dir: Path, environ: Mapping[str, str], pulling: Callable[[RegistryImage], None] | None) -> None:
-        self.directory, self.environ, self.pulling = state_dir / "images" / "pulled", dict(environ), pulling
+        self.directory, self.environ, self.pulling = state_dir / "images" / PULLED, dict(environ), pulling
         self.known: dict[str, RegistryImage] = {}
 
     def image(self, text: str) -> RegistryImage:
@@ -63,7 +64,11 @@ class RegistryImages:
         return RegistryImage(text, exact, there.stat().st_size if is_here else size_bytes, str(self.directory), file_name, is_here)
 
     def _pulled(self, text: str, image: RegistryImage) -> RegistryImage:
-        if image.is_here or self.pulling is None:
+        if self.pulling is None:
+            return image
+        if image.is_here:
+            # So that nobody takes it away before the submit. Its own times are what it is known by.
+            (self.directory.parent / f"{ASKED}{image.file_name}").touch()
             return image
         self.pulling(image)
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)

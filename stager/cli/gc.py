@@ -23,7 +23,7 @@ Example:
   stager gc montage-3f2a"""
 )
 @click.argument("runs", nargs=-1, type=RunName())
-@click.option("--cache", is_flag=True, help="also drop cached inputs, finals and kept results that no unfinished run needs")
+@click.option("--cache", is_flag=True, help="also drop cached inputs, finals, kept results and images that no unfinished run needs")
 @click.option("--runs", "records", is_flag=True, help="also forget all runs that are over for good: their ledgers, reports and timelines")
 @click.option("--results", is_flag=True, help="also forget what jobs made, and drop kept results: the next submits make it again")
 @click.option("--dry-run", is_flag=True, help="say what would go, remove nothing")
@@ -44,6 +44,7 @@ def command(runs: tuple[str, ...], cache: bool, records: bool, results: bool, dr
     parts = [f"the logs of jobs of {report.logs} runs"]
     parts += [f"{report.sandboxes} sandboxes of failed jobs"] if report.sandboxes else []
     parts += [f"{report.replicas} replicas"] if cache or report.replicas else []
+    parts += [f"{report.images} images"] if report.images else []
     parts += [f"{len(report.runs)} runs with their ledgers and reports"] if records or runs else []
     parts += [f"{forgotten} results of jobs"] if results else []
     click.echo(f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}: {format_size(report.freed_bytes)}")

@@ -31,6 +31,7 @@ from stager.service.sandboxes import Furnishing, Sandboxes
 from stager.service.shutdown import Ending, GivingWay, Shutdown
 from stager.service.state_dir import StateDir, results_of
 from stager.service.status import StatusQueries
+from stager.service.unneeded_images import UnneededImages
 from stager.tasks import Tasks
 
 
@@ -148,4 +149,6 @@ def sandboxes(machine: MachineSide, node: NodeSide) -> Sandboxes:
 def garbage_collector(machine: MachineSide, node: NodeSide, state_dir: StateDir, rates: Rates) -> GarbageCollector:
     removal = RunRemoval(machine.stores.records, machine.book, rates)
     replicas = NodeReplicas(node.links, machine.past.epoch)
-    return GarbageCollector(machine.inquiry, machine.runs, removal, replicas, node.kept_sandboxes, state_dir.logs, results_of(state_dir))
+    images = UnneededImages(node.images)
+    places = (state_dir.logs, results_of(state_dir))
+    return GarbageCollector(machine.inquiry, machine.runs, removal, replicas, node.kept_sandboxes, images, *places)

@@ -26,12 +26,13 @@ SCRUB_EVERY_S = 7 * 86_400.0
 GONE_AFTER_S_MIN = 60.0
 KEEP_FAILED_BYTES = 5_000_000_000
 KEEP_RESULTS_BYTES, KEEP_RESULTS_S = 20_000_000_000, 14 * 86_400.0
+KEEP_IMAGES_BYTES = 20_000_000_000
 # Of the files beside a workflow that a submit brings along.
 DIRECTORY_BYTES_MAX = 256 * 2**20
 CONFIG_KEYS = frozenset(
     """
     state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool gone_after reuse notify keep_results
-    keep_results_for prices topology
+    keep_results_for keep_images prices topology
     """.split()
 )
 
@@ -62,7 +63,8 @@ class Settings:
     tenant's submit may bring along.
     `gone_after_s`: nodes and hosts that are silent for so long are given up; None: by a person's word alone. `reuse` False: a submit that
     does not say runs all jobs. `keep_results_bytes`: of each node, how much of what jobs made stays there for later runs, for
-    `keep_results_s`; 0: nothing. `notify_file` None: notify.toml of the state directory.
+    `keep_results_s`; 0: nothing. `keep_images_bytes`: how much of unpacked images stays when no job uses them. `notify_file` None:
+    notify.toml of the state directory.
     `prices_file`: of budgets; None: the table of this version. `topology_file`: what the nodes here are, for money; None: nobody said.
     """
 
@@ -89,6 +91,7 @@ class Settings:
     reuse: bool = True
     keep_results_bytes: int = KEEP_RESULTS_BYTES
     keep_results_s: float = KEEP_RESULTS_S
+    keep_images_bytes: int = KEEP_IMAGES_BYTES
     notify_file: Path | None = None
     prices_file: Path | None = None
     topology_file: Path | None = None
@@ -256,17 +259,24 @@ def read_settings(
         prices_file=file_of("prices", env, config),
         topology_file=file_of("topology", env, config),
         pool=pool_of(str(pool or env.get("STAGER_POOL") or config.get("pool") or "")),
-        **results_settings(env, config),
+        **kept_settings(env, config),
     )
 
 
-def results_settings(env: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, Any]:
-    """That results are reused; and how much of them is kept and for how long, where somebody says."""
+def kept_settings(env: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, Any]:
+    """That results are reused; and how much of them is kept and for how long, where somebody says. And how much of images."""
     reuse = switch("reuse", env.get("STAGER_REUSE") or config.get("reuse", True))
     size_bytes = size("keep_results", env.get("STAGER_KEEP_RESULTS") or config.get("keep_results"))
     long_s = duration("keep_results_for", env.get("STAGER_KEEP_RESULTS_FOR") or config.get("keep_results_for"))
     found = {"keep_results_bytes": size_bytes, "keep_results_s": long_s}
+    found["keep_images_bytes"] = keep_images_of(env, config)
     return {"reuse": reuse, **{name: value for name, value in found.items() if value is not None}}
+
+
+def keep_images_of(env: Mapping[str, str], config: Mapping[str, Any] | None = None) -> int:
+    """Of a host without a configuration file: `config` None."""
+    size_bytes = size("keep_images", env.get("STAGER_KEEP_IMAGES") or (config or {}).get("keep_images"))
+    return KEEP_IMAGES_BYTES if size_bytes is None else size_bytes
 
 
 def switch(name: str, value: object) -> bool:

@@ -110,8 +110,8 @@ class RunNeeds(Body):
 
 class GcRequest(Body):
     """`runs`: those wholly, with ledger and report; none named: of all that are over for good what they left beside these, and with
-    `records` them too. `cache`: also replicas that no unfinished run needs. `results`: of these, those that nodes keep for later runs and
-    that no result names any more. `logs` False: nothing but replicas.
+    `records` them too. `cache`: also replicas and images that no unfinished run needs. `results`: of the replicas, those that nodes
+    keep for later runs and that no result names any more. `logs` False: nothing but replicas and images.
     """
 
     runs: list[str] = []
@@ -124,7 +124,7 @@ class GcRequest(Body):
 
 class GcReport(Body):
     """`runs`: of which nothing is known any more. `logs`: of how many runs what their jobs printed went. `sandboxes`: how many of failed
-    jobs.
+    jobs. `images`: unpacked ones, and archives that were pulled.
     """
 
     runs: list[str]
@@ -133,3 +133,4 @@ class GcReport(Body):
     journal_compacted: bool
     logs: int = 0
     sandboxes: int = 0
+    images: int = 0

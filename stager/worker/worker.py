@@ -27,7 +27,7 @@ from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, change
 from stager.worker.captured import put_log
 from stager.worker.fullness import NO_SPACE, if_full, with_full
 from stager.worker.hints import with_hint
-from stager.worker.images import Images, environment_in
+from stager.worker.images import KEEP_BYTES, Images, environment_in
 from stager.worker.leftover import with_found
 from stager.worker.members import members_of
 from stager.worker.node_port import UNASKED_CODES, NodePort
@@ -50,15 +50,23 @@ class Sight(StrEnum):
 
 class Worker:
     """`binary`: the absolute path of stager-ionode. `inherited`: what every job gets of our starter's environment (the allow-listed).
-    `cgroup`: of reapers.
+    `cgroup`: of reapers. `keep_images_bytes`: how much of unpacked images stays when no job uses them.
     """
 
     def __init__(
-        self, state_dir: Path, node: NodePort, *, binary: str, inherited: Mapping[str, str], epoch: int = 0, cgroup: str = ""
+        self,
+        state_dir: Path,
+        node: NodePort,
+        *,
+        binary: str,
+        inherited: Mapping[str, str],
+        epoch: int = 0,
+        cgroup: str = "",
+        keep_images_bytes: int = KEEP_BYTES,
     ) -> None:
         self.state_dir, self.node, self.binary, self.inherited, self.epoch = state_dir, node, binary, dict(inherited), epoch
         self.cgroup = cgroup
-        self.images = Images(state_dir)
+        self.images = Images(state_dir, keep_images_bytes)
         self.reapers: dict[str, Reaper] = {}
         # Attempts between their first step and the start of their reaper; True: to be ended.
         self.starting: dict[str, bool] = {}

@@ -127,6 +127,41 @@ def test_ends_are_told_as_without_a_container_and_images_that_do_not_do_by_name(
     assert shell.stdout == "it is\n", "a shell in its sandbox is in its container"
 
 
+def unpacked(bed: Bed) -> set[str]:
+    """Once nothing is left of attempts that have ended."""
+    ends = bed.stager.state_dir / "attempts"
+    wait_until(lambda: all((each / "sandbox" / "begun").exists() for each in ends.iterdir()), "attempts to be over")
+    return {each.name for each in (bed.stager.state_dir / "images").iterdir() if not each.name.startswith(".")}
+
+
+def test_images_that_no_job_uses_give_way_to_others_and_gc_takes_them(short_dir: Path) -> None:
+    """One that a job runs in stays, whatever the limit."""
+    bed = Bed(short_dir)
+    bed.stager.env = {"STAGER_KEEP_IMAGES": "1 kB"}
+    for name in ("one", "two"):
+        docker_archive(short_dir / f"{name}.tar", bed.files, {"etc/name": name.encode()}, env=bed.env)
+    gate = "until test -e go; do sleep 0.05; done"
+    text = 'jobs: {a: {run: "%s", container: "here:%s.tar", outputs: {a.txt: "here:out/"}}}\n'
+    try:
+        bed.submitted("first", (text % (f"touch a.txt; echo x > begun; {gate}", "one")).replace("a.txt", "first.txt"), "--detach")
+        [going] = wait_until(lambda: list(bed.stager.state_dir.glob("attempts/*/sandbox/begun")), "the first job to begin")
+        first = unpacked(bed)
+        bed.submitted("second", text % ("cat /etc/name > a.txt", "two"))
+        assert bed.out("a.txt") == "two" and first < unpacked(bed) and len(unpacked(bed)) == 2
+        (going.parent / "go").touch()
+        bed.stager.run("wait", "first")
+        unpacked(bed)
+        bed.submitted("third", text % ("cat /etc/of-the-image > a.txt", "tools"))
+        assert bed.out("a.txt") == "it is\n" and len(unpacked(bed)) == 1, "both went"
+        bed.submitted("fourth", text % ("cat /etc/name > a.txt", "one"))
+        assert bed.out("a.txt") == "one" and unpacked(bed) == first, "unpacked once more"
+        told = bed.stager.json("gc", "--cache", "--dry-run")
+        assert told["images"] == 1 and unpacked(bed) == first
+        assert "1 images" in bed.stager.run("gc", "--cache").stdout and unpacked(bed) == set()
+    finally:
+        bed.stager.end()
+
+
 def test_a_cancelled_job_leaves_no_process(bed: Bed) -> None:
     token = f"3000.{os.getpid()}"
     bed.submitted("long", f'jobs: {{a: {{run: "sleep {token} & sleep {token}", container: "here:tools.tar"}}}}\n', "--detach")

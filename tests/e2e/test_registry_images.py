@@ -80,6 +80,12 @@ def test_a_tag_is_pulled_once_and_followed(bed: Bed) -> None:
     (bed.place / "p.yml").write_text(PEGASUS % image)
     bed.stager.run("submit", "p.yml", "--output-origin", str(bed.place / "out"), cwd=bed.place)
     assert (bed.place / "out/made.txt").read_text() == "two\n" and len(bed.pulled) == 2
+    bed.stager.run("gc", "--cache")
+    assert len(bed.pulled) == 2, "asked for lately"
+    for path in (bed.stager.state_dir / "images").rglob("*sha256-*.tar"):
+        os.utime(path, (0, 0))
+    assert "images: " in bed.stager.run("gc", "--cache").stdout and bed.pulled == []
+    assert "pulling docker://" in bed.run("submit", image, "--no-reuse") and len(bed.pulled) == 1
 
 
 def test_what_cannot_be_pulled_is_told_by_who_must_act(bed: Bed, tmp_path: Path) -> None:
