@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import floor, log10
 
 SUFFIXES = {
     "": 1,
@@ -23,6 +24,7 @@ SUFFIXES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "PIB": 2**5
 SIZE_BYTES_MAX = 2**63 - 1
 TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9, "tbit": 10**12}
+MONEY_PLACES = 9
 MONEY = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([A-Za-z]{3})\s*\Z")
 NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*\Z")
 
@@ -83,8 +85,11 @@ def format_duration(seconds: float) -> str:
 
 
 def format_money(amount: float) -> str:
-    """Cents where there are some, else as many places as it takes to see something."""
-    return f"{amount:.2f}" if amount >= 0.1 or amount == 0 else f"{amount:.2g}" if amount >= 1e-4 else f"{amount:.1e}"
+    """Cents where there are some, else as many places as it takes to see something. `parse_money` reads it."""
+    if amount >= 0.1 or amount <= 0:
+        return f"{amount:.2f}"
+    places = min(MONEY_PLACES, 1 - floor(log10(amount)))
+    return f"{max(amount, 10.0**-MONEY_PLACES):.{places}f}".rstrip("0")
 
 
 def parse_money(text: str) -> tuple[float, str]:

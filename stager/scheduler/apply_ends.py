@@ -156,5 +156,5 @@ def attempt_lost(state: State, attempt_id: str) -> AttemptEntry:
     state.finish_checks[run.id] = None
     end_early_span(run, job)
     release_admission(state, job, attempt.reserve_bytes)
-    attempt_over(state, run, job)
+    attempt_over(state, run, attempt_id)
     return attempt

@@ -55,7 +55,7 @@ from stager.scheduler.remade import conflict_of, differs, is_kept
 from stager.scheduler.scatter import is_told, note_members, run_scattered
 from stager.scheduler.shares import tenant_of
 from stager.scheduler.slots import count_cores, free_slot, take_scratch
-from stager.scheduler.spending import attempt_over, not_going_home, read_directly, transfer_over
+from stager.scheduler.spending import attempt_over, not_going_home, transfer_over
 from stager.scheduler.state import NEVER, Copy, HeldAt, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
 
@@ -268,8 +268,7 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
         if event.fault is not None and event.fault.code == UNKNOWN_CODE:
             input_gone(state, run, job, event.fault.subject)
     release_admission(state, job, attempt.reserve_bytes)
-    attempt_over(state, run, job)
-    read_directly(run, job)
+    attempt_over(state, run, event.attempt)
     if job.state is JobState.DONE:
         tell_children(state, run, job)
         run.read_bytes += sum([file.size_bytes for file in inputs_of(state, run, job.id)])

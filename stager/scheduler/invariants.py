@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from stager.planning.budget import Moved
 from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, copies_asked_for, copies_wanted, count_parents, inputs_of
 from stager.scheduler.admission import is_idle
+from stager.scheduler.budget_entry import BudgetEntry
 from stager.scheduler.linking import is_gone
 from stager.scheduler.migration import capacities_of
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.slots import slot_of
-from stager.scheduler.spending import finals_of
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
@@ -259,6 +260,25 @@ def broken_tenants(state: State) -> list[str]:
     return found
 
 
+def broken_budget(state: State, run: RunEntry, spent: BudgetEntry) -> list[str]:
+    promises, reads = spent.promises.values(), Moved()
+    for promise in promises:
+        reads.add(promise.reads)
+    sums: dict[str, object] = {
+        "promised": sum(promise.files for promise in promises),
+        "promised_bytes": sum(promise.size_bytes for promise in promises),
+        "promised_reads": reads,
+        "home_bytes": sum(spent.going_home.values()),
+    }
+    told = [f"run {run.id}: {name} is {getattr(spent, name)}, should be {value}" for name, value in sums.items()]
+    found = [text for text, (name, value) in zip(told, sums.items(), strict=True) if getattr(spent, name) != value]
+    if set(spent.promises) != {attempt_id for attempt_id, attempt in state.attempts.items() if attempt.run == run.id}:
+        found.append(f"run {run.id}: sets money aside for the attempts {sorted(spent.promises)}")
+    if set(spent.going_home) != set(run.finals_open):
+        found.append(f"run {run.id}: pays for {sorted(spent.going_home)} to go home, and {sorted(run.finals_open)} go")
+    return found
+
+
 def broken_in_run(state: State, run: RunEntry) -> list[str]:
     found = []
     unended = sum(job.state not in ENDED for job in run.jobs.values())
@@ -287,14 +307,7 @@ def broken_in_run(state: State, run: RunEntry) -> list[str]:
     live_bytes = sum(state.files[file_id].live_bytes for file_id in run.file_ids.values() if state.files[file_id].run == run.id)
     if run.live_bytes != live_bytes:
         found.append(f"run {run.id}: live_bytes is {run.live_bytes}, should be {live_bytes}")
-    if run.spent is not None:
-        promised = [finals_of(run, attempt.job) for attempt in state.attempts.values() if attempt.run == run.id]
-        sums = {"promised": sum(files for files, _ in promised), "promised_bytes": sum(size for _, size in promised)}
-        sums["home_bytes"] = sum(run.spent.going_home.values())
-        told = [f"run {run.id}: {name} is {getattr(run.spent, name)}, should be {value}" for name, value in sums.items()]
-        found += [text for text, (name, value) in zip(told, sums.items(), strict=True) if getattr(run.spent, name) != value]
-        if set(run.spent.going_home) != set(run.finals_open):
-            found.append(f"run {run.id}: pays for {sorted(run.spent.going_home)} to go home, and {sorted(run.finals_open)} go")
+    found += broken_budget(state, run, run.spent) if run.spent is not None else []
     if (run.id in state.budgeted) != (run.budget is not None and run.id in state.active):
         found.append(f"run {run.id}: among those with a budget is {run.id in state.budgeted}")
     live = sum(attempt.run == run.id for attempt in state.attempts.values())

@@ -14,7 +14,7 @@ from msgspec import structs
 from stager.planning.budget import Budget, Moved, fetch_of, home_s_most, lasts_s, money_of, most_s, upload_of
 from stager.planning.plan import DirectRead
 from stager.planning.requests import LOOKS_PER_WRITE, PART_BYTES_MIN
-from stager.scheduler.budget_entry import BudgetEntry
+from stager.scheduler.budget_entry import BudgetEntry, Promise
 from stager.scheduler.commands import Purpose
 from stager.scheduler.direct_access import direct_lfns
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State, TransferEntry
@@ -56,29 +56,27 @@ def not_going_home(run: RunEntry, file_id: str) -> None:
 def attempt_begins(run: RunEntry, job: JobEntry, attempt: str, at: float) -> None:
     if run.spent is None or run.budget is None:
         return
-    files, size_bytes = finals_of(run, job.id)
-    run.spent.promised += files
-    run.spent.promised_bytes += size_bytes
-    run.spent.promised_reads.add(direct_of(run, run.budget, job))
+    promise = Promise(*finals_of(run, job.id), direct_of(run, run.budget, job))
+    run.spent.promises[attempt] = promise
+    add_promise(run.spent, promise)
     heappush(run.spent.ends, (-(at + most_s(run.budget, run.plan.jobs[job.order])), attempt))
 
 
-def attempt_over(state: State, run: RunEntry, job: JobEntry) -> None:
-    """It is no longer among the attempts."""
-    if run.spent is None or run.budget is None:
+def add_promise(spent: BudgetEntry, promise: Promise, sign: int = 1) -> None:
+    spent.promised += sign * promise.files
+    spent.promised_bytes += sign * promise.size_bytes
+    spent.promised_reads.add(promise.reads, sign)
+
+
+def attempt_over(state: State, run: RunEntry, attempt: str) -> None:
+    """It is no longer among the attempts. What it was to read directly it has read, as far as anybody knows."""
+    promise = run.spent.promises.pop(attempt, None) if run.spent is not None else None
+    if run.spent is None or promise is None:
         return
-    files, size_bytes = finals_of(run, job.id)
-    run.spent.promised -= files
-    run.spent.promised_bytes -= size_bytes
-    run.spent.promised_reads.add(direct_of(run, run.budget, job), -1)
+    add_promise(run.spent, promise, -1)
+    run.spent.moved.add(promise.reads)
     while run.spent.ends and run.spent.ends[0][1] not in state.attempts:
         heappop(run.spent.ends)
-
-
-def read_directly(run: RunEntry, job: JobEntry) -> None:
-    """By an attempt that is over."""
-    if run.spent is not None and run.budget is not None:
-        run.spent.moved.add(direct_of(run, run.budget, job))
 
 
 def direct_of(run: RunEntry, budget: Budget, job: JobEntry) -> Moved:

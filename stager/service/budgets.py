@@ -124,6 +124,8 @@ def parsed_instant(text: str, now: float) -> float:
         return now + parse_duration_s(text[1:])
     if len(text) <= len("18:00:00"):
         of_day = clock_time.fromisoformat(text)
+        if of_day.tzinfo is not None:
+            raise ValueError(text)
         today = time.localtime(now)
         return time.mktime((today.tm_year, today.tm_mon, today.tm_mday, of_day.hour, of_day.minute, of_day.second, 0, 0, -1))
     at = datetime.fromisoformat(text)

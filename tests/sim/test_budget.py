@@ -16,6 +16,7 @@ from stager.model.files import File, Location, Source
 from stager.model.prices import ClusterPrices, InstancePrice, RequestPrice, Tier
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Job, JobInput, JobOutput, Workflow
+from stager.planning.budget import Moved
 from stager.planning.cost import Usage, bill_of
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
@@ -34,6 +35,8 @@ from stager.sim.simulate import simulate
 from stager.sim.world import SimWorld
 from tests.sim.cases import check_replay, watch_invariants
 from tests.sim.drawn import HOME, sample_shared, sample_workflow
+from tests.sim.test_direct_access import survey
+from tests.sim.test_direct_access import topology as direct_topology
 from tests.sim.test_tenants import wide
 
 SAID = {"measured": True, "upload_measured": True, "latency_measured": True}
@@ -197,3 +200,25 @@ def sample_slow() -> Workflow:
     }
     job = Job("j", "work", ("work",), inputs=(JobInput("in", "in"),), outputs=(JobOutput("out", "out"),), compute_s=1.0)
     return Workflow("slow", files, {"j": job}, {"home": HOME})
+
+
+def test_what_was_read_directly_is_paid_and_set_aside_no_longer_where_others_fetch_it_after_all() -> None:
+    """The mount of one attempt fails, so what both would read is fetched for it; the other one reads on, and ends."""
+    workflow = survey()
+    plan = make_plan(workflow, direct_topology(), with_range=True)
+    cluster = replace(Cluster(), links={"lab": WanLink(direct_topology().link("lab"), charged=Charged.FETCH)})
+    way = way_of(workflow, direct_topology(), cluster, prices(3600.0, 1.0, 0.0), plan, frozenset())
+    paid = []
+    for seed in range(1, 9):
+        faults = Faults(seed, until_s=0.1, transfer_share=0.5)
+        world = SimWorld(direct_topology(), faults=faults, checkers=all_checkers(), keep_journal=True)
+        world.submit("r0", workflow, plan, budget=structs.replace(way.budget, amount=1e9))
+        machine, watched = simulated(world, workflow)
+        run = machine.state.runs["r0"]
+        assert run.outcome is cmd.RunOutcome.SUCCEEDED and run.spent is not None
+        assert run.spent.promised_reads == Moved(), f"seed {seed}"
+        read_bytes = sum(world.executor.direct_bytes.values())
+        fetched_bytes = watched.moves.by_origin["lab"].fetched_bytes
+        assert run.spent.moved.egress_bytes >= fetched_bytes + read_bytes > 0, f"seed {seed}"
+        paid.append((read_bytes > 0, bool(run.fell_back)))
+    assert (True, True) in paid, "an attempt that read on while another could not"

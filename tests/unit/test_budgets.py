@@ -75,7 +75,8 @@ def test_a_time_to_finish_by_is_of_today_here_or_says_its_zone(berlin: None) -> 
         with pytest.raises(InvalidInput, match=r"is over: 2026-11-26 1[34]:.* CET \(\+0100\) was .* ago") as caught:
             instant_of(text, NOW)
         assert caught.value.code == "time_over"
-    for text in ("6pm", "25:00", "2026-11-27T18:00:00", "+soon", "tomorrow", "", "+1e400h"):
+    # A zone says nothing of which day is meant.
+    for text in ("6pm", "25:00", "18:00Z", "18:00+01", "2026-11-27T18:00:00", "+soon", "tomorrow", "", "+1e400h"):
         with pytest.raises(InvalidInput, match="no time to finish by"):
             instant_of(text, NOW)
 
@@ -264,6 +265,9 @@ def test_a_refusal_says_what_the_nearest_way_costs_and_what_to_change(berlin: No
     assert caught.value.code == "misses_deadline" and "on 3 of 3 nodes" in told and "in 1 min 40 s, 3 min 20 s at most" in told
     named_at = told.split("--finish-by ")[1].split(",")[0]
     assert choose((QUICK, SLOW), replace(within(), finish_by=instant_of(named_at, NOW))) is QUICK
+    with pytest.raises(Refused, match="more than 0.00001 USD") as caught:
+        fitting((way("on the node here", 10.0, 0.00002),), within(amount=0.00001))
+    assert amount_of(caught.value.message.split("--budget '")[1].split("'")[0], "USD", "") >= 0.00004
     # Both at once: the deadline leaves the quick way alone, which is too dear.
     with pytest.raises(Refused, match="on 3 of 3 nodes, 9.00 USD expected, 18.00 at most"):
         fitting((QUICK, SLOW), within(amount=10.0, finish_s=300.0))
