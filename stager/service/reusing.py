@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,13 +64,19 @@ class Remembered:
         self.reuse = decide(workflow, self.known, self.forced)
 
     def bring_finals(self) -> None:
-        """Those that are reused, to where this run has them. Raises Transient for one that went meanwhile."""
+        """Those that are reused, to where this run has them; also in the place of one that came along, which it would replace. Raises
+        Transient for one that went meanwhile.
+        """
         for old, new in (self.brought[lfn] for lfn in self.reuse.held if lfn in self.brought):
             new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fresh = new.with_name(f".{secrets.token_hex(8)}.new")
             try:
-                os.link(old, new)
-            except OSError:
+                os.link(old, fresh)
+            except FileNotFoundError:
                 raise Transient(f"the final {new.name} of an earlier run went just now; submit again", code="busy") from None
+            os.replace(fresh, new)
+            # Where both were one file already, it has both names still.
+            fresh.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)

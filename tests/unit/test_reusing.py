@@ -12,12 +12,13 @@ import pytest
 
 from stager.adapters.content_hash import blake3_of_each
 from stager.adapters.results_store import ResultsStore
-from stager.model.errors import Corrupt
+from stager.model.errors import Corrupt, Transient
 from stager.model.files import Destination, File, Location, Source
 from stager.model.results import MadeOutput, Result, SeenAt, origin_key
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.digest import workflow_digest
 from stager.planning.job_key import key_of
+from stager.planning.reuse import Known, Reuse
 from stager.ports import OriginEntry
 from stager.scheduler.entering import content_of
 from stager.scheduler.events import IDS
@@ -147,3 +148,21 @@ def test_inputs_that_are_to_be_verified_are_hashed_here_and_unknown_elsewhere(pl
     other = as_asked(place.flow, SubmitOptions(verify_inputs=True))
     ids = {content_of(each, each.files["in"], IDS) for each in (place.flow, flow, other)}
     assert len(ids) == 3 and workflow_digest(flow) == workflow_digest(place.flow), "no cache has it under this name"
+
+
+def test_finals_of_an_earlier_submit_come_to_their_new_place_whatever_came_along_with_it(tmp_path: Path) -> None:
+    """A pattern of the workflow may take along what an earlier run made. An error would come at each try."""
+    old, gone = tmp_path / "old", tmp_path / "gone"
+    old.write_text("made\n")
+    new, sent, same = tmp_path / "tree" / "new", tmp_path / "sent", tmp_path / "same"
+    sent.write_text("sent\n")
+    same.hardlink_to(old)
+    places = {"a": (old, new), "b": (old, sent), "c": (old, same), "d": (old, tmp_path / "of a job that runs")}
+    seen = SeenAt("home", "x", "t", 5, "b3", 1.0, "readback")
+    found = reusing.Remembered(Reuse(held=dict.fromkeys("abc", seen)), Known({}, {}, lambda key: None), brought=places)
+    found.bring_finals()
+    assert [path.read_text() for path in (new, sent, same)] == ["made\n"] * 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "same", "sent", "tree"]
+    found.brought["a"] = (gone, new)
+    with pytest.raises(Transient, match="went just now"):
+        found.bring_finals()
