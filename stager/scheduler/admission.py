@@ -46,6 +46,10 @@ def work_nodes(decision: Decision) -> None:
             if node.dirty:
                 work_node(decision, node)
                 node.dirty = not is_idle(state, node)
+                if node.has_spare:
+                    state.spare[node.id] = None
+                elif state.spare:
+                    state.spare.pop(node.id, None)
         again = decision.rehomed
 
 

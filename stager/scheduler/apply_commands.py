@@ -12,6 +12,7 @@ from typing import Any
 
 from stager.model.errors import NEWER_CODE, ErrorClass
 from stager.scheduler import commands as cmd
+from stager.scheduler import line
 from stager.scheduler.accounting import (
     add_copy,
     begin_transfer,
@@ -55,7 +56,7 @@ def fetch(state: State, command: cmd.Fetch) -> None:
         begin_part(state, command, command.stripe)
     else:
         begin_fetch(state, command)
-        state.nodes[command.node].line_bytes += command.size_bytes
+        line.ask(state.nodes[command.node], command.size_bytes, command.at)
 
 
 def assemble(state: State, command: cmd.AssembleStripes) -> None:
@@ -316,6 +317,7 @@ def rehome_job(state: State, command: cmd.RehomeJob) -> None:
     run, node = state.runs[command.run], state.nodes[command.node]
     job = run.jobs[command.job]
     job.node = command.node
+    job.rehomed += 1
     if job.state is JobState.READY:
         node.ready.push(run.lane, (run.key(job.order), run.id, job.id))
         node.dirty = True

@@ -117,7 +117,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
     note_reached(state, transfer)
     file, run = state.files[transfer.file], state.runs.get(transfer.run)
     if transfer.is_fetch:
-        let_go_of_source(state, transfer)
+        let_go_of_source(state, transfer, event.size_bytes)
         fetched(state, file, transfer.node, event.blake3, event.size_bytes)
         if transfer.purpose is Purpose.MOVE:
             state.moved.append((transfer.source, file.id))

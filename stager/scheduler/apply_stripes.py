@@ -11,6 +11,7 @@ from heapq import heappush
 
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.scheduler import line
 from stager.scheduler.accounting import add_garbage, unpin
 from stager.scheduler.state import State, TransferEntry
 from stager.scheduler.stripe_entries import PartEntry, StripedFetch
@@ -24,7 +25,7 @@ def begin_part(state: State, command: cmd.Fetch, stripe: cmd.Stripe) -> None:
     )
     node = state.nodes[command.node]
     node.fetching_bytes += command.size_bytes
-    node.line_bytes += command.size_bytes
+    line.ask(node, command.size_bytes, command.at)
 
 
 def cancel_part(state: State, part: PartEntry) -> None:
@@ -38,7 +39,7 @@ def part_done(state: State, part: PartEntry, size_bytes: int) -> None:
     if part.here:
         state.stale += 1
         return
-    no_longer_comes(state, part)
+    no_longer_comes(state, part, size_bytes)
     run = state.runs.get(part.run)
     if run is not None:
         run.fetched_bytes += size_bytes
@@ -63,10 +64,10 @@ def part_damaged(state: State, part: PartEntry, why: str) -> None:
     forget(state, part, why)
 
 
-def no_longer_comes(state: State, part: PartEntry) -> None:
+def no_longer_comes(state: State, part: PartEntry, arrived_bytes: int = 0) -> None:
     node = state.nodes[part.node]
     node.fetching_bytes -= part.size_bytes
-    node.line_bytes -= part.size_bytes
+    line.let_go(node, part.size_bytes, state.now, arrived_bytes)
     node.cancelling_bytes -= part.size_bytes if part.cancelled else 0
 
 
@@ -121,10 +122,10 @@ def disband(state: State, assembly: str) -> None:
             state.orphaned_parts.append(part_id)
 
 
-def let_go_of_source(state: State, transfer: TransferEntry | None) -> None:
+def let_go_of_source(state: State, transfer: TransferEntry | None, arrived_bytes: int = 0) -> None:
     """Something that brought a replica to its node has ended, one way or the other."""
     if transfer is not None and transfer.on_line:
-        state.nodes[transfer.node].line_bytes -= transfer.size_bytes
+        line.let_go(state.nodes[transfer.node], transfer.size_bytes, state.now, arrived_bytes)
     if transfer is not None and transfer.assembles:
         disband(state, transfer.id)
     if transfer is None or not transfer.source:

@@ -110,9 +110,11 @@ def offer_of(state: State, other: NodeEntry, entry: tuple[int, str, str]) -> Off
     job = run.jobs[entry[2]]
     files = inputs_of(state, run, job.id)
     known_at = {node for file in files for node in file.copies}
+    # What nobody has yet comes from its origin here or there.
     inputs_bytes = sum(file.size_bytes for file in files)
+    copied_bytes = sum(file.size_bytes for file in files if file.copies)
     # Not to its own node, which has no core for it: any that knows nothing of it does for the question.
-    comes = is_worth_copying(run, job, inputs_bytes) and all(can_come(state, "", run, file) for file in files)
+    comes = is_worth_copying(run, job, copied_bytes) and all(can_come(state, "", run, file) for file in files)
     return Offer(run, job, known_at, inputs_bytes, comes and is_safe(state, other, run, job))
 
 
@@ -138,16 +140,17 @@ def is_waiting(state: State, node: NodeEntry, entry: tuple[int, str, str], waiti
 
 
 def may_come(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
-    missing = 0
+    missing = copied = 0
     for file in inputs_of(state, run, job.id):
         copy = file.copies.get(node.id)
         if copy is None:
             if not can_come(state, node.id, run, file):
                 return False
             missing += file.size_bytes
+            copied += file.size_bytes if file.copies else 0
         elif copy.state is not CopyState.PRESENT:
             return False
-    return has_place(state, node, run, job, missing) and is_worth_copying(run, job, missing) and is_safe(state, node, run, job)
+    return has_place(state, node, run, job, missing) and is_worth_copying(run, job, copied) and is_safe(state, node, run, job)
 
 
 def has_place(state: State, node: NodeEntry, run: RunEntry, job: JobEntry, missing_bytes: int) -> bool:
@@ -162,8 +165,8 @@ def has_place(state: State, node: NodeEntry, run: RunEntry, job: JobEntry, missi
     return cores <= node.cores and has_space
 
 
-def is_worth_copying(run: RunEntry, job: JobEntry, missing_bytes: int) -> bool:
-    return missing_bytes / run.plan.copying_bytes_per_s <= COPYING_SHARE * run.plan.jobs[job.order].compute_s
+def is_worth_copying(run: RunEntry, job: JobEntry, copied_bytes: int) -> bool:
+    return copied_bytes / run.plan.copying_bytes_per_s <= COPYING_SHARE * run.plan.jobs[job.order].compute_s
 
 
 def can_come(state: State, node: str, run: RunEntry, file: FileEntry) -> bool:

@@ -22,6 +22,7 @@ from stager.scheduler.handlers import handle, subject_of
 from stager.scheduler.leaving import evacuate
 from stager.scheduler.migration import delete_migrated
 from stager.scheduler.rehoming import rehome_ready
+from stager.scheduler.relief import look_again_at, relieve
 from stager.scheduler.replication import send_extra_copies
 from stager.scheduler.state import State
 from stager.scheduler.stripes import call_off_parts
@@ -56,7 +57,7 @@ class Machine:
         while refuse_if_stuck(decision):
             # The room that the refused run no longer claims may be what another waits for.
             self._work(decision)
-        if state.timers or state.budgeted:
+        if state.timers or state.budgeted or len(state.nodes) > 1:
             self._ask_for_time(decision)
         return decision.commands
 
@@ -76,6 +77,7 @@ class Machine:
             work_nodes(decision)
             if len(state.nodes) > 1:
                 balance(decision)
+                relieve(decision)
             if state.to_replicate or state.replicating:
                 send_extra_copies(decision)
             ended = bool(state.finish_checks) and end_runs(decision)
@@ -110,6 +112,8 @@ class Machine:
         due = state.timers[0][0] if state.timers else inf
         if state.budgeted:
             due = min(due, next_due(state))
+        if len(state.nodes) > 1:
+            due = min(due, look_again_at(state))
         if due < inf and (state.wake_at is None or due < state.wake_at):
             decision.emit(WakeAt, wake_at=due)
 

@@ -40,9 +40,10 @@ class HostEntry(StateEntry):
 @dataclass(slots=True)
 class NodeEntry:
     """One I/O node with its compute hosts. `garbage` are replicas nobody wants that it still holds. present + fetching + promised <=
-    capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free. `sending`: copies
-    under way from it; `idle` are those that may go when there is need of room. `line_bytes`: of what it fetches from origins itself,
-    parts included, as much as is not there yet. `calls_startable`: as `startable`, of engines' jobs, which take no cores.
+    capacity, always; `deleting` and `cancelling` are the parts of present and fetching about to be free. `sending`: copies under way
+    from it; `idle` are those that may go when there is need of room. `line_bytes`: of what it fetches from origins itself, parts
+    included, as much as is not there yet; `line_busy_s`, `line_done_bytes` and `line_since` are its pace (line.py). `calls_startable`: as
+    `startable`, of engines' jobs, which take no cores.
 
     `dirty`: something happened to it since it was found idle (`admission.is_idle`), so it has to be worked. A change of a node by which
     it might go on sets this; only working it takes it back.
@@ -88,6 +89,9 @@ class NodeEntry:
     garbage: dict[tuple[str, str], int] = field(default_factory=dict)
     can_assemble: bool = False
     line_bytes: int = 0  # of transfers on its line, and of parts that come
+    line_busy_s: float = 0.0  # until `line_since`
+    line_done_bytes: int = 0
+    line_since: float = 0.0  # when it began to be busy, or something came over it since
     dirty: bool = True  # True wherever it is not idle
     back_at: float = 0.0
     store_id: str = ""
@@ -112,6 +116,13 @@ class NodeEntry:
     def is_open(self) -> bool:
         """Whether it may be given anything, as soon as it can be reached."""
         return self.incarnation != "" and not self.gone and not self.draining
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether it could do with more: one job for each core may come while others run, and one more, so that its line is not idle
+        between two.
+        """
+        return self.reachable and self.is_open and self.admitted_waiting <= self.cores and not self.ready
 
     @property
     def why_closed(self) -> str:

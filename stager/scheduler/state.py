@@ -156,6 +156,7 @@ class JobEntry(StateEntry):
     not_before: float = 0.0
     fault: Fault | None = None
     early_span: tuple[int, int, int] | None = None
+    rehomed: int = 0  # how often
     outages: int = 0
     away_since: float | None = None
     call: str = ""
@@ -342,6 +343,8 @@ class State:
     illegal: dict[str, int] = field(default_factory=dict)
     runs_seen: int = 0
     wake_at: float | None = None
+    spare: dict[str, None] = field(default_factory=dict)  # nodes that could have done with more when they were last worked
+    looked_at: float = -1.0  # when no job was found that one of these would have sooner
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
     # Each with a run, and each that was set.
     tenants: dict[str, TenantEntry] = field(default_factory=dict)
@@ -405,11 +408,10 @@ class State:
 
     def enter_node(self, name: str) -> NodeEntry:
         """Known from now on, if it was not; it takes no jobs before it has reported."""
-        node = self.nodes.get(name)
-        if node is None:
-            node = self.nodes[name] = NodeEntry(name, cores=0 if self.on_hosts else self.limits.cores)
+        if name not in self.nodes:
+            self.nodes[name] = NodeEntry(name, cores=0 if self.on_hosts else self.limits.cores)
             self.closed[name] = None
-        return node
+        return self.nodes[name]
 
     def want(self, node: str, file: FileEntry) -> None:
         """Its transfer to this node is to be begun, if it is still wanted there."""
@@ -431,9 +433,7 @@ class State:
             self.paused_origins.pop(origin.identity, None)
 
     def next_use(self, file: FileEntry) -> int:
-        """Order key of the first reader that still has to run in an active run; NEVER if there is none. Amortised O(1): `use_at` only moves
-        over ended uses.
-        """
+        """Order key of the first reader that has to run in an active run, or NEVER. Amortised O(1): `use_at` moves over ended uses."""
         uses, runs, at = file.uses, self.runs, file.use_at
         while at < len(uses):
             # As `use_is_over`, written out: this is asked ten times for each job of a run.

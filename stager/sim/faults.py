@@ -31,8 +31,8 @@ ORIGIN_FAULTS = {
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """Something that begins at a time and lasts. `at_share` picks the victim. `what`: restart, outage, crash, origin, corrupt,
-    kill, lost, gone, drains, joins; of hosts: host_lost, host_gone, host_drains, host_joins, host_moves. `code`: of an origin, the fault;
-    of a host, its name.
+    kill, slow, lost, gone, drains, joins; of hosts: host_lost, host_gone, host_drains, host_joins, host_moves. `code`: of an origin,
+    the fault; of a host, its name.
     """
 
     at: float

@@ -25,6 +25,7 @@ class Troubles:
     def __init__(self, world: SimWorld) -> None:
         self.world = world
         self.crash_lasts_s = 0.0
+        self.usual_bytes_per_s: dict[str, dict[str, float]] = {}  # of each link of a node that is slow
         self.hosts, self.departures = HostTroubles(world), Departures(world, self)
         for trouble in world.faults.troubles:
             world.clock.at(trouble.at, getattr(self.maker_of(trouble.what), trouble.what), trouble)
@@ -115,6 +116,20 @@ class Troubles:
         if node.answers:
             self.world.say_state(node)
             self.world.executor.node_answers(node)
+
+    def slow(self, trouble: Trouble) -> None:
+        """Its disk, its network and its lines have a tenth of what they had."""
+        node, links = self.pick_node(trouble).id, self.world.links
+        if node in self.usual_bytes_per_s:
+            return
+        usual = self.usual_bytes_per_s[node] = {name: rate for name, rate in links.bytes_per_s.items() if name.endswith(f":{node}")}
+        for name, rate in usual.items():
+            links.set_rate(self.world.clock.now, name, rate / 10)
+        self.world.clock.after(trouble.lasts_s, self._fast, node)
+
+    def _fast(self, node: str) -> None:
+        for name, rate in self.usual_bytes_per_s.pop(node).items():
+            self.world.links.set_rate(self.world.clock.now, name, rate)
 
     def origin(self, trouble: Trouble) -> None:
         origins = list(self.world.origins.values())

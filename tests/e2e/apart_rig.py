@@ -43,14 +43,16 @@ class Apart:
         lab: Host | None = None,
         sites: Sequence[str] = ("a", "b"),
         clock_offsets_s: Mapping[str, float] | None = None,
+        rates_mbit_s: Mapping[str, float] | None = None,
     ) -> None:
-        """`rate_mbit_s`: of the lines of the origin, which is on `lab` where there is one already, and of each host that has a node;
-        `clock_offsets_s`: how far ahead the clocks of some of those are."""
+        """`rate_mbit_s`: of the lines of the origin, which is on `lab` where there is one already, and of each host that has a node,
+        of which some have another one by `rates_mbit_s`; `clock_offsets_s`: how far ahead the clocks of some of those are."""
         self.net, self.place = net, place
         self.here, self.lab = net.host("s"), lab or net.host("lab", rate_mbit_s=rate_mbit_s)
-        clocks = clock_offsets_s or {}
+        clocks, rates = clock_offsets_s or {}, rates_mbit_s or {}
         self.sites: dict[str, Host] = {
-            name: net.host(name, private=True, rate_mbit_s=rate_mbit_s, clock_offset_s=clocks.get(name, 0)) for name in sites
+            name: net.host(name, private=True, rate_mbit_s=rates.get(name, rate_mbit_s), clock_offset_s=clocks.get(name, 0))
+            for name in sites
         }
         self.stager = Stager(place / "s", place / "home", where=self.here)
         self.stager.state_dir.mkdir(mode=0o700)

@@ -12,10 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from msgspec import structs
-
 from stager.model.errors import UNREACHABLE_CODES
-from stager.model.files import File
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import make_plan
@@ -41,9 +38,11 @@ from tests.sim.held_cases import held
 from tests.sim.hosts_cases import none_left, with_hosts
 from tests.sim.hosts_cases import troubles_of as host_troubles
 from tests.sim.kept_cases import kept
+from tests.sim.large_cases import LARGE, large, striped
 from tests.sim.plans import modest, with_deterministic
 from tests.sim.reuse_cases import reused
 from tests.sim.scatter_cases import ScatterCase, ScatterWatch, scattered
+from tests.sim.slow_cases import slowed
 from tests.sim.tenant_cases import TenantWatch, with_tenants
 
 LINKS = (OriginLink("home", 1000.0, 500.0, 0.05), OriginLink("archive", 2000.0, 2000.0, 0.02))
@@ -245,9 +244,6 @@ def node_losses_case(seed: int) -> Case:
     return replace(case, topology=topology, workflows=workflows, plans=plans)
 
 
-LARGE = 80_000  # A file of the largest size that is drawn then has some twenty stripes.
-
-
 def stripes_case(seed: int) -> Case:
     """Large files that nodes with narrow lines fetch in stripes, however little that brings, with all troubles or none; some runs are
     drained, stopped, cancelled and resumed.
@@ -269,20 +265,6 @@ def stripes_case(seed: int) -> Case:
     resumes = int(span) + 30 if interrupts or faults is not NO_FAULTS else 0
     parts = {"workflows": workflows, "plans": plans, "topology": topology, "faults": faults, "interrupts": tuple(sorted(interrupts))}
     return replace(case, resumes_max=resumes, **parts)
-
-
-def large(value: Any) -> Any:
-    """The same file, source, node or link with so many times as many bytes, and as fast for them."""
-    if isinstance(value, File):
-        value = replace(value, sources=tuple(large(source) for source in value.sources))
-    fields = ("size_bytes", "capacity_bytes", "disk_bytes_per_s", "network_bytes_per_s", "fetch_bytes_per_s", "upload_bytes_per_s")
-    return replace(value, **{name: getattr(value, name) * LARGE for name in fields if getattr(value, name, None) is not None})
-
-
-def striped(plan: Plan, nodes: int, random: Random) -> Plan:
-    """Some of its files in so many stripes as somebody might have planned."""
-    chosen = (random.choice((1, 2, nodes, nodes)) for _ in plan.files)
-    return replace(plan, files=tuple(structs.replace(file, stripes=stripes) for file, stripes in zip(plan.files, chosen, strict=True)))
 
 
 def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES, counts: tuple[int, ...] = (1, 1, 2), names: bool = False) -> Case:
@@ -366,6 +348,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "node_faults": node_faults_case,
     "stripes": stripes_case,
     "node_losses": node_losses_case,
+    "slow": lambda seed: slowed((nodes_case, node_faults_case, stripes_case, KINDS["hosts"], pooled_case)[seed % 5](seed)),
     "hosts": lambda seed: with_hosts((nodes_case, runs_case, plain_case)[seed % 3](seed), seed),
     "host_faults": lambda seed: with_hosts((nodes_case, faults_case)[seed % 2](seed), seed, host_troubles(seed)),
     "host_sizes": lambda seed: none_left(with_hosts(nodes_case(seed), seed, host_troubles(seed) if seed % 2 else ()), seed),

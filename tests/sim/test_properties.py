@@ -27,6 +27,7 @@ SHORT = {
     "node_faults": 200,
     "stripes": 200,
     "node_losses": 200,
+    "slow": 200,
     "node_gone": 200,
     "host_departures": 200,
     "two_copies": 200,

@@ -1,0 +1,78 @@
+"""A node whose line is slow holds up nobody: what waits there for it goes where it comes sooner, and what is on its way is called off."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from stager.model.topology import Node, OriginLink, Topology
+from stager.planning.make_plan import make_plan
+from stager.scheduler import commands as cmd
+from stager.scheduler.commands import RunOutcome
+from stager.sim.checkers import all_checkers
+from stager.sim.simulate import simulate
+from stager.sim.world import SimWorld
+from tests.sim.cases import check_replay, watch_invariants
+from tests.sim.test_several_nodes import workflow
+
+FAST, SLOW = 1000.0, 100.0
+LINK = OriginLink("lab", 1e6, 1e6, 0.1, measured=True, node_fetch_bytes_per_s=FAST)
+SIZE = 1000
+
+
+class Race:
+    """`jobs` read a file each, and are planned for the nodes in turn; the line of node1 has `slow` bytes a second."""
+
+    def __init__(self, jobs: int, takes_s: float, slow: float, nodes: int = 2, size_bytes: int = SIZE) -> None:
+        what = workflow({f"in{n}": size_bytes for n in range(jobs)}, {f"j{n}": (f"in{n}", f"out{n}", takes_s) for n in range(jobs)})
+        names = [f"node{number}" for number in range(nodes)]
+        topology = Topology(tuple(Node(name, 10_000_000, 1, disk_bytes_per_s=1e6, network_bytes_per_s=1e6) for name in names), (LINK,))
+        plan = make_plan(what, topology)
+        placed = tuple(structs.replace(job, node=names[number % nodes]) for number, job in enumerate(plan.jobs))
+        self.world = SimWorld(topology, checkers=all_checkers(), keep_journal=True)
+        self.world.submit("r", what, replace(plan, jobs=placed))
+        if nodes > 1:
+            self.world.links.bytes_per_s[f"line:fetch:{what.origins['lab'].url}:node1"] = slow
+        self.commands: list[cmd.Command] = []
+        machine = simulate(self.world, self._watch)
+        check_replay(self.world, machine)
+        assert self.world.runs["r"].outcome is RunOutcome.SUCCEEDED
+
+    def _watch(self, machine: object, events: object, commands: list[cmd.Command]) -> None:
+        watch_invariants(machine, events, commands)
+        self.commands += commands
+
+    @property
+    def took_s(self) -> float:
+        return self.world.runs["r"].finished_at
+
+    @property
+    def ran_on(self) -> Counter[str]:
+        return Counter(command.node for command in self.commands if isinstance(command, cmd.StartAttempt))
+
+    @property
+    def called_off(self) -> int:
+        return sum(isinstance(command, cmd.CancelTransfer) for command in self.commands)
+
+
+@pytest.mark.parametrize(("jobs", "takes_s"), [(12, 4.0), (40, 4.0), (40, 0.1), (200, 1.0), (3, 1.0)])
+def test_a_node_with_a_tenth_of_the_line_makes_no_run_longer(jobs: int, takes_s: float) -> None:
+    alone, both = Race(jobs, takes_s, FAST, nodes=1), Race(jobs, takes_s, SLOW)
+    assert both.took_s <= 1.02 * alone.took_s
+
+
+def test_of_large_files_the_slow_node_keeps_none_for_long() -> None:
+    """Files of 100 s each: one of three would be on its way to node1 for 1,000 s, and nothing happens there meanwhile."""
+    race = Race(3, 1.0, SLOW, size_bytes=100_000)
+    assert race.ran_on == {"node0": 3}
+    assert race.took_s < 400.0
+
+
+@pytest.mark.parametrize(("jobs", "takes_s"), [(12, 4.0), (40, 0.1), (200, 1.0), (3, 1.0)])
+def test_nodes_alike_take_nothing_from_each_other(jobs: int, takes_s: float) -> None:
+    race = Race(jobs, takes_s, FAST)
+    assert race.called_off == 0
+    assert race.world.transfers.fetched_bytes == jobs * SIZE
