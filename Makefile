@@ -62,6 +62,9 @@ test-compose: setup ## the cluster of compose/ on a Docker engine, with Montage 
 	@scripts/setup.sh engine
 	STAGER_TEST_COMPOSE=1 $(PYTHON) -m pytest tests/compose
 
+test-cgroups: ## the reaper's tests of control groups under a kernel in user mode, which has a memory controller (as root, 2 min)
+	scripts/cgroup_tests.sh
+
 compose-files: setup-run ## what the images of compose/ are built from, into compose/files
 	@scripts/compose_files.sh
 

@@ -60,9 +60,10 @@ impl Watch {
     }
 }
 
-/// Directories, but for the top of all.
+/// Directories, but for the top of all. One that lies in another comes after it: a mount would hide it otherwise.
 pub fn watchable(bases: &[PathBuf]) -> Vec<PathBuf> {
-    bases.iter().filter(|base| base.parent().is_some() && base.is_dir()).cloned().collect()
+    let found: BTreeSet<&PathBuf> = bases.iter().filter(|base| base.parent().is_some() && base.is_dir()).collect();
+    found.into_iter().cloned().collect()
 }
 
 /// Programs are none.
@@ -80,8 +81,7 @@ pub fn told(paths: impl Iterator<Item = PathBuf>, bases: &[PathBuf], spec: &Spec
 }
 
 fn is_plain(path: &Path, bases: &[PathBuf]) -> bool {
-    let below = bases.iter().find_map(|base| path.strip_prefix(base).ok());
-    below.is_some_and(|below| {
+    bases.iter().filter_map(|base| path.strip_prefix(base).ok()).any(|below| {
         below.components().all(|part| {
             let name = part.as_os_str().to_string_lossy();
             !name.starts_with('.') && name != LIBRARIES

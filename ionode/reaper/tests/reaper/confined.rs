@@ -198,8 +198,10 @@ fn origin_with_files(case: &Case) -> PathBuf {
 
 fn watched(case: Case, script: &str) -> Case {
     let origin = case.path("origin");
+    // One lies in the other, as often beside a workflow file.
+    let origins = json!([origin.join("deep"), origin]);
     let path = format!("/usr/bin:/bin:{}/env/bin", origin.display());
-    isolated(case).set("origins", json!([origin])).set("watch", json!(true)).set("env", json!({"PATH": path})).shell(script)
+    isolated(case).set("origins", origins).set("watch", json!(true)).set("env", json!({"PATH": path})).shell(script)
 }
 
 /// As root by fanotify; as an ordinary user, with a namespace and without, by seccomp.
