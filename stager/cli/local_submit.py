@@ -7,6 +7,7 @@ touches the state directory.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,6 +28,7 @@ from stager.service.prepare import (
     ready_to_run,
     require_native,
     require_runnable,
+    sharing_of,
     with_members,
 )
 from stager.service.settings import Settings
@@ -72,8 +74,9 @@ def submit_here(
         plan = as_approved(plan_file, plan, workflow, settings, load_profiles(settings), asked)
     make_destinations(new_directories(workflow))
     credentials = credentials_of(settings, workflow)
-    shown = {"detach": detach, "quiet": quiet, "as_json": as_json}
-    return run_to_end(settings, workflow, plan, credentials, warm=warm, priority=priority, reused=reused, budget=budget, **shown)
+    sharing = sharing_of(settings, asked, ready)
+    words: dict[str, Any] = {"reused": reused, "budget": budget, "sharing": sharing, "detach": detach, "quiet": quiet, "as_json": as_json}
+    return run_to_end(settings, workflow, plan, credentials, warm=warm, priority=priority, **words)
 
 
 def told_reuse(workflow: Workflow, ready: Ready, *, by_name: bool) -> tuple[ReusedJob, ...]:

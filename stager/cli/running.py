@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from stager.cli.options import print_json
@@ -13,7 +15,7 @@ from stager.client.warm_start import WarmStart
 from stager.model.units import format_duration, format_size
 from stager.model.workflow import Workflow
 from stager.planning.budget import Budget
-from stager.planning.plan import Plan, ReusedJob
+from stager.planning.plan import Plan, ReusedJob, Sharing
 from stager.service.settings import Settings
 from stager.wire import Credentials
 
@@ -31,14 +33,16 @@ def run_to_end(
     as_json: bool = False,
     reused: tuple[ReusedJob, ...] = (),
     budget: Budget | None = None,
+    sharing: Sharing | None = None,
 ) -> int:
     """Starts the scheduler of the state directory where none runs, in the process `warm` where there is one. Returns the exit code."""
+    words: dict[str, Any] = {"priority": priority, "reused": reused, "budget": budget, "sharing": sharing}
     with connect_or_start(settings.state_dir, settings.scheduler_arguments(), warm) as client:
         if warm is not None:
             warm.close()
         tell_capacity(client, settings)
         if detach:
-            name = client.submit(workflow, plan, credentials, priority=priority, reused=reused, budget=budget)
+            name = client.submit(workflow, plan, credentials, **words)
             if as_json:
                 print_json({"run": name, "state": client.run(name).wait(timeout_s=0).state})
             else:
@@ -47,7 +51,7 @@ def run_to_end(
         interrupts = InterruptHandler()
         # From here on the run may be there already, and Ctrl-C is for it.
         with interrupts.heard():
-            run = client.run(client.submit(workflow, plan, credentials, priority=priority, reused=reused, budget=budget))
+            run = client.run(client.submit(workflow, plan, credentials, **words))
             click.echo(f"run {run.name}: {workflow.name}, {len(workflow.jobs)} jobs{predicted(plan)}", err=True)
             follow(run, quiet=quiet or as_json, interrupts=interrupts)
         return int(print_summary(run, as_json=as_json))

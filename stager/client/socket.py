@@ -27,7 +27,7 @@ from stager.model.errors import STATE_DIR_GONE_CODE, Refused, StagerError, Trans
 from stager.model.units import format_size
 from stager.model.workflow import Workflow
 from stager.planning.budget import Budget
-from stager.planning.plan import Plan, ReusedJob
+from stager.planning.plan import Plan, ReusedJob, Sharing
 
 SOCKET_NAME, LOCK_NAME = "scheduler.sock", "lock"
 LOG_NAME = "scheduler.log"
@@ -142,10 +142,13 @@ class Client:
         priority: int = 0,
         reused: tuple[ReusedJob, ...] = (),
         budget: Budget | None = None,
+        sharing: Sharing | None = None,
     ) -> str:
-        """The new run's id. The same `submit_id` again answers with the same run. `reused`: jobs that need not run."""
+        """The new run's id. The same `submit_id` again answers with the same run. `reused`: jobs that need not run. `sharing`: what it may
+        take over while it goes on.
+        """
         key = submit_id or uuid.uuid4().hex
-        request = wire.SubmitRequest(workflow, plan, credentials, key, priority=priority, reused=reused, budget=budget)
+        request = wire.SubmitRequest(workflow, plan, credentials, key, priority=priority, reused=reused, budget=budget, sharing=sharing)
         return wire.SubmitResponse.model_validate_json(self.post("/v1/runs", wire.encode(request))).run
 
     def run(self, run: str) -> RunClient:

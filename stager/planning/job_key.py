@@ -60,6 +60,12 @@ def key_of(workflow: Workflow, job: Job, contents: Mapping[str, str], passed: Ma
     """`contents`: the BLAKE3 of each input. `passed`: of each variable of `env_pass` the keyed digest of its value; empty where the
     submitter has none. All that the job names must be there.
     """
+    parts = parts_of(workflow, job, contents, passed)
+    return JobKey(digest_of_parts(parts), parts)
+
+
+def parts_of(workflow: Workflow, job: Job, contents: Mapping[str, str], passed: Mapping[str, str]) -> Parts:
+    """As for `key_of`. `contents` may be anything that is the same for two inputs exactly where their contents are."""
     parts: Parts = {}
     if job.shell and not job.argv:
         parts["shell"] = json.dumps(job.interpreter or PLAIN_SH)
@@ -81,7 +87,7 @@ def key_of(workflow: Workflow, job: Job, contents: Mapping[str, str], passed: Ma
     for output in job.outputs:
         file = workflow.files[output.lfn]
         parts[OUTPUT + output.path] = ("optional" if output.optional else "made") + of_kind(file.kind)
-    return JobKey(digest_of_parts(parts), parts)
+    return parts
 
 
 def of_kind(kind: FileKind) -> str:

@@ -190,6 +190,15 @@ class ReusedJob(Record):
     outputs: tuple[ReusedOutput, ...]
 
 
+class Sharing(Record):
+    """What a run may take over of what is made while it goes on. `joins`: the intermediates that jobs of active runs of the same tenant are
+    making, where these jobs are the same as its own. `forced`: jobs that are to run whatever others make.
+    """
+
+    joins: bool = False
+    forced: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`smallest_capacity_bytes`: below it a run cannot finish, given the spill origin or its absence; `peak_live_bytes`: at and above it

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from heapq import heappush
 
+from stager.scheduler.awaiting import forget_wait
 from stager.scheduler.commands import Purpose
 from stager.scheduler.keeping import count_kept, rank_of
 from stager.scheduler.node_entry import NodeEntry
@@ -282,29 +283,25 @@ def move_job(state: State, job: JobEntry, new: JobState) -> None:
     if new not in JOB_TRANSITIONS[old]:
         raise AssertionError(f"job {job.id!r} of run {job.run!r} cannot go from {old} to {new}")
     job.state = new
+    if job.awaits is not None:
+        forget_wait(state, job)
     if old in ENDED or new in ENDED:
         run.unended += (new not in ENDED) - (old not in ENDED)
         run.failed += (new in FAILED_STATES) - (old in FAILED_STATES)
     if new in ENDED:
         state.finish_checks[run.id] = None
+        if state.awaited and job.id in state.awaited.get(run.id, ()):
+            state.awaited_ended.append((run.id, job.id))
         while run.head < len(run.by_order) and run.jobs[run.by_order[run.head]].state in ENDED:
             run.head += 1
     elif job.order < run.head:
         run.head = job.order
 
 
-def begin_done(run: RunEntry, job: JobEntry, reused_from: str) -> None:
-    """It never waits nor runs: an earlier run made what it would make."""
-    job.state, job.reused_from = JobState.DONE, reused_from
-    run.unended -= 1
-    while run.head < len(run.by_order) and run.jobs[run.by_order[run.head]].state in ENDED:
-        run.head += 1
-
-
 def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
-    """Where a job goes that is not done: waiting for parents, for its engine to call it, for a time, or ready."""
+    """Where a job goes that is not done: waiting for parents, its engine's call or another run's job, for a time, or ready."""
     run = state.runs[job.run]
-    if run.is_engines and not job.call_open:
+    if job.awaits is not None or (run.is_engines and not job.call_open):
         if job.state is not JobState.WAITING:
             move_job(state, job, JobState.WAITING)
         return

@@ -35,14 +35,17 @@ from stager.scheduler.accounting import (
     withdraw,
 )
 from stager.scheduler.apply_calls import end_call, skip_uncalled
+from stager.scheduler.apply_sharing import await_job, end_wait, take_over_job
 from stager.scheduler.apply_stripes import begin_part, cancel_part, disband
+from stager.scheduler.awaiting import forget_wait
 from stager.scheduler.events import BY_BUDGET
 from stager.scheduler.linking import begin_anew, pass_on
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import begin_early_span, hold_for_readers
 from stager.scheduler.slots import take_scratch, take_slot
 from stager.scheduler.spending import attempt_begins, not_going_home
-from stager.scheduler.state import OVER, AttemptEntry, Copy, ErasedSpill, FileEntry, Retries, RunEntry, State, TransferEntry
+from stager.scheduler.spill_entry import ErasedSpill
+from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, Retries, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState, RunState
 
 
@@ -415,6 +418,9 @@ def finish_run(state: State, command: cmd.FinishRun) -> None:
     run.safety = run.ahead = None
     if run.engine_outcome is not None:
         skip_uncalled(state, run)
+    for job in run.jobs.values() if state.awaited else ():
+        # One that goes on again runs them itself.
+        forget_wait(state, job)
     for file_id in run.file_ids.values():
         file = state.files[file_id]
         if command.outcome in OVER and file.spilled is not None and file.run == run.id:
@@ -450,6 +456,9 @@ APPLY: dict[type, Callable[[State, Any], None]] = {
     cmd.FailJob: fail_job,
     cmd.EndCall: end_call,
     cmd.RemakeFile: remake_file,
+    cmd.AwaitJob: await_job,
+    cmd.StopAwaiting: end_wait,
+    cmd.TakeOver: take_over_job,
     cmd.FallBackToFetch: fall_back_to_fetch,
     cmd.PauseOrigin: pause_origin,
     cmd.PauseRun: pause_run,

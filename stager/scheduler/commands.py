@@ -11,6 +11,9 @@ from enum import StrEnum
 from stager.model.errors import Fault
 from stager.model.record import Record
 from stager.planning.plan import Access
+from stager.scheduler.sharing_commands import AwaitJob as AwaitJob
+from stager.scheduler.sharing_commands import StopAwaiting as StopAwaiting
+from stager.scheduler.sharing_commands import TakeOver as TakeOver
 
 
 class Purpose(StrEnum):
@@ -480,6 +483,9 @@ Command = (
     | FailJob
     | EndCall
     | RemakeFile
+    | AwaitJob
+    | StopAwaiting
+    | TakeOver
     | FallBackToFetch
     | PauseOrigin
     | PauseRun

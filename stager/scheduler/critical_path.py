@@ -9,6 +9,7 @@ job or final waited for at that moment: without it, and with all else as it was,
 from __future__ import annotations
 
 from bisect import bisect_right
+from math import inf
 
 from stager.model.workflow import graph_of
 from stager.scheduler.commands import RunOutcome
@@ -148,6 +149,8 @@ class Walk(Trail):
             self.back(max(base, admitted_at), MOVING[arrival.way], self.place_of(arrival, lfn), attempt.job, lfn)
             self.while_unadmitted(attempt, base)
         self.back(floor_at, Cause.ENGINE, job=attempt.job)
+        if above is None and self.taken_at(attempt) == floor_at:
+            self.back(self.times.submitted_at, Cause.OTHERS, job=attempt.job)
         if remade and above is not None:
             self.back(ended_at(above), Cause.RETRIES, job=attempt.job)
         return above
@@ -159,6 +162,11 @@ class Walk(Trail):
             made = newest_commit(self.of_job.get(parent, []), attempt.begun_at)
             if made is not None and ended_at(made) > floor_at:
                 floor_at, above = ended_at(made), made
+        taken_at = self.taken_at(attempt)
+        if taken_at > floor_at:
+            # Where it was taken over because of what an attempt made, that one was waited for.
+            made = self.newest_attempt(taken_at)
+            floor_at, above = taken_at, made if made is not None and ended_at(made) == taken_at else None
         earlier = [each for each in self.of_job.get(attempt.job, []) if each is not attempt and ended_at(each) <= attempt.begun_at]
         if earlier and ended_at(earlier[-1]) > floor_at:
             floor_at, above = ended_at(earlier[-1]), earlier[-1]
@@ -166,6 +174,11 @@ class Walk(Trail):
         if remade_at is not None and remade_at > floor_at:
             floor_at, above, remade = remade_at, self.newest_attempt(remade_at), True
         return floor_at, above, remade
+
+    def taken_at(self, attempt: Attempted) -> float:
+        """When the last of the jobs above it was found done that was made elsewhere; before all, where none was."""
+        taken = (self.times.taken.get(parent, (-inf, ""))[0] for parent in self.parents.get(attempt.job, ()))
+        return max((at for at in taken if at <= attempt.begun_at), default=-inf)
 
     def last_arrival(self, attempt: Attempted) -> tuple[Moved | None, str]:
         """Of its inputs that were brought; what was there when the run was submitted came with nothing."""

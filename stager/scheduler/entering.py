@@ -13,12 +13,13 @@ from stager.model.ids import external_file_id, produced_file_id
 from stager.model.workflow import Workflow
 from stager.planning.plan import Access, FilePlan, Plan, ReusedJob
 from stager.scheduler import events as ev
-from stager.scheduler.accounting import begin_done, inputs_of, recount_live, settle, take_over
+from stager.scheduler.accounting import inputs_of, recount_live, settle, take_over
 from stager.scheduler.keeping import may_be_linked
 from stager.scheduler.linking import link
 from stager.scheduler.peers import next_use_on
 from stager.scheduler.profiles import fits_at_once
-from stager.scheduler.state import FileEntry, HeldAt, RunEntry, State
+from stager.scheduler.state import FileEntry, HeldAt, JobEntry, RunEntry, State
+from stager.scheduler.states import ENDED, JobState
 
 
 def serial_order(plan: Plan) -> list[str]:
@@ -62,6 +63,14 @@ def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
     if entry.run not in state.active:
         take_over(state, entry, run)
     return file_id
+
+
+def begin_done(run: RunEntry, job: JobEntry, reused_from: str) -> None:
+    """It never waits nor runs: an earlier run made what it would make."""
+    job.state, job.reused_from = JobState.DONE, reused_from
+    run.unended -= 1
+    while run.head < len(run.by_order) and run.jobs[run.by_order[run.head]].state in ENDED:
+        run.head += 1
 
 
 def enter_reused(state: State, run: RunEntry, reused: Sequence[ReusedJob]) -> None:

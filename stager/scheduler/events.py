@@ -13,7 +13,7 @@ from stager.model.record import Record
 from stager.model.scatter import Rows
 from stager.model.workflow import Workflow
 from stager.planning.budget import Budget
-from stager.planning.plan import Plan, ReusedJob
+from stager.planning.plan import Plan, ReusedJob, Sharing
 from stager.planning.policy import Limits, Policy, TenantShare
 
 
@@ -184,7 +184,7 @@ class RunSubmitted(Record, kw_only=True):
     two servers with a bucket of one name are one. 2: each is its own. `tenant`: whose it is; empty: the owner's. `priority`: beside the
     other runs of the same tenant, higher first. `reused`: jobs that are done from the start. `passed`: of each variable of `env_pass` the
     digest of its value under the key of the state directory, which bears on what jobs make. `budget`: what it may cost, and by when it is
-    to have ended; None: nobody said.
+    to have ended; None: nobody said. `sharing`: what it may take over while it goes on; None: nothing, as in journals of before.
     """
 
     at: float
@@ -198,6 +198,7 @@ class RunSubmitted(Record, kw_only=True):
     reused: tuple[ReusedJob, ...] = ()
     passed: dict[str, str] = {}
     budget: Budget | None = None
+    sharing: Sharing | None = None
 
 
 class RunResumed(Record, kw_only=True):

@@ -170,6 +170,11 @@ def void_readers(decision: Decision, file: FileEntry, node_id: str) -> None:
 def run_submitted(decision: Decision, event: ev.RunSubmitted, _: None) -> None:
     rehome_jobs(decision, (event.run,))
     fetch_where_no_mounts(decision, (event.run,))
+    if event.sharing is not None and event.sharing.joins and len(decision.state.active) > 1:
+        # Few runs have others beside them, and a scheduler starts sooner without this.
+        from stager.scheduler.joining import join_others
+
+        join_others(decision, decision.state.runs[event.run], event.sharing)
     let_go_old(decision)
 
 

@@ -14,7 +14,7 @@ from stager.scheduler.linking import is_gone
 from stager.scheduler.migration import capacities_of
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.slots import slot_of
-from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, RunEntry, State, TransferEntry
+from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
 KEYED = ("nodes", "files", "runs", "transfers", "parts", "striped")
@@ -67,7 +67,7 @@ def broken_links(state: State, file: FileEntry) -> list[str]:
 
 
 def broken_queues(state: State) -> list[str]:
-    found = [f"{name} is {left}, and was to be emptied" for name in ("lost", "back") if (left := getattr(state, name))]
+    found = [f"{name} is {left}, and was to be emptied" for name in ("lost", "back", "awaited_ended") if (left := getattr(state, name))]
     uploads = sum(not transfer.is_fetch for transfer in state.transfers.values())
     found += [f"{name} is relayed, and not under way" for name in state.relaying if name not in state.transfers]
     if state.uploads_live != uploads:
@@ -279,6 +279,15 @@ def broken_budget(state: State, run: RunEntry, spent: BudgetEntry) -> list[str]:
     return found
 
 
+def waits_as_told(state: State, run: RunEntry, job: JobEntry) -> bool:
+    """For a job of a run that is before its own and goes on, and that has not ended."""
+    other_id, other_job = job.awaits or ("", "")
+    other, told = state.runs[other_id], state.awaited.get(other_id, {}).get(other_job, [])
+    goes_on = other.state is RunState.ACTIVE or (other.state is RunState.DRAINING and other.jobs[other_job].state is JobState.RUNNING)
+    ready = job.state is JobState.WAITING and other.sequence < run.sequence and run.id in state.active
+    return ready and goes_on and told.count((run.id, job.id)) == 1 and other.jobs[other_job].state not in ENDED
+
+
 def broken_in_run(state: State, run: RunEntry) -> list[str]:
     found = []
     unended = sum(job.state not in ENDED for job in run.jobs.values())
@@ -317,6 +326,7 @@ def broken_in_run(state: State, run: RunEntry) -> list[str]:
         needed = sum(file.size_bytes for file in run.inputs[job_id]) + run.jobs[job_id].reserve_bytes
         if footprint != needed:
             found.append(f"job {job_id}: its footprint is {footprint}, should be {needed}")
+    found += [f"job {job.id} waits for {job.awaits}" for job in run.jobs.values() if job.awaits and not waits_as_told(state, run, job)]
     found += [f"job {job.id} is reused and {job.state}" for job in run.jobs.values() if job.reused_from and job.state is not JobState.DONE]
     for job in run.jobs.values():
         waits = count_parents(state, run, job.id)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from stager.model.ids import produced_file_id
 from stager.scheduler.accounting import count_parents, inputs_of, make_ready_or_wait, recount_live, settle, withdraw
+from stager.scheduler.awaiting import forget_wait
 from stager.scheduler.keeping import is_away_for_long
-from stager.scheduler.state import FileEntry, RunEntry, State
+from stager.scheduler.peers import offer_for_prefetch
+from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 
 # A node that was heard of and does not answer may well be back before.
@@ -102,6 +104,8 @@ def unlink(state: State, run: RunEntry, file: FileEntry) -> None:
             make_ready_or_wait(state, job, state.now)
         if run.inputs.pop(job_id, None) is not None:
             inputs_of(state, run, job_id)
+        # What the other run makes of it is made of another making from now on.
+        stop_awaiting(state, run, job)
     recount_live(state, file)
     for node_id in list(file.copies):
         settle(state, file, node_id)
@@ -124,6 +128,20 @@ def own_instead(state: State, run: RunEntry, file: FileEntry) -> str:
     """
     own = str(produced_file_id(run.id, file.links[run.id]))
     return own if own != file.id and is_away_for_long(state, file, LONG_AWAY_S) else ""
+
+
+def stop_awaiting(state: State, run: RunEntry, first: JobEntry) -> None:
+    """It runs itself, and so does all below it that waits for another run's job: that one rests on another making."""
+    waiting = [first] if first.awaits is not None else []
+    for job in waiting:
+        if job.awaits is None:
+            continue
+        forget_wait(state, job)
+        waiting += [child for child_id in run.graph.children[job.id] if (child := run.jobs[child_id]).awaits is not None]
+        make_ready_or_wait(state, job, state.now)
+        for file in inputs_of(state, run, job.id):
+            if job.node not in file.copies:
+                offer_for_prefetch(state, file, job.node)
 
 
 def begin_anew(state: State, run: RunEntry, job_id: str, file_id: str) -> None:

@@ -67,6 +67,8 @@ class Machine:
         if state.moved:
             delete_migrated(decision)
         while ended:
+            if state.awaited or state.awaited_ended:
+                self._settle_waits(decision)
             if state.useless or state.spills_to_erase or state.orphaned_parts:
                 self._clear_up(decision)
             if state.due_uploads and state.uploads_live < state.policy.uploads_max:
@@ -81,10 +83,15 @@ class Machine:
             if state.to_replicate or state.replicating:
                 send_extra_copies(decision)
             ended = bool(state.finish_checks) and end_runs(decision)
-            if state.closed and rehome_ready(decision):
+            if (state.closed and rehome_ready(decision)) or state.awaited_ended:
                 ended = True
         if state.useless or state.spills_to_erase or state.orphaned_parts:
             self._clear_up(decision)
+
+    def _settle_waits(self, decision: Decision) -> None:
+        from stager.scheduler.joining import settle_waits
+
+        settle_waits(decision)
 
     def _clear_up(self, decision: Decision) -> None:
         """Asked for only where there is something: at most events there is not."""
@@ -121,6 +128,7 @@ class Machine:
 def settle_queues(state: State) -> None:
     """Empties the lists that deciding would have emptied: the recorded commands answered their entries."""
     state.lost.clear()
+    state.awaited_ended.clear()
     state.stranded.clear()
     state.back.clear()
     state.broken_stripes.clear()

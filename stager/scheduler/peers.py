@@ -68,14 +68,17 @@ def fetching_elsewhere(state: State, file: FileEntry, node_id: str) -> TransferE
 
 
 def next_use_on(state: State, file: FileEntry, node_id: str) -> tuple[int, str, str] | None:
-    """(order key, run, job) of the first reader on this node that still has to run."""
+    """(order key, run, job) of the first reader on this node that still has to run. For one that waits for another run's job nothing is
+    brought.
+    """
     if state.next_use(file) == NEVER:
         return None
     first = file.uses[file.use_at]
-    if state.runs[first[1]].jobs[first[2]].node == node_id:
+    reader = state.runs[first[1]].jobs[first[2]]
+    if reader.node == node_id and reader.awaits is None:
         return first
     for use in islice(file.uses, file.use_at + 1, None):
-        if not state.use_is_over(use) and state.runs[use[1]].jobs[use[2]].node == node_id:
+        if not state.use_is_over(use) and (reader := state.runs[use[1]].jobs[use[2]]).node == node_id and reader.awaits is None:
             return use
     return None
 

@@ -105,6 +105,8 @@ class RunTimes:
         self.admitted: dict[str, list[float]] = {}
         self.called: dict[str, list[float]] = {}
         self.remade: dict[str, list[float]] = {}
+        # By job of this run: when it was found done, since what it would make was made elsewhere, and by which run.
+        self.taken: dict[str, tuple[float, str]] = {}
         self.backoffs: dict[str, list[tuple[float, float]]] = {}
         # By job of this run: from when on it had failed, until the run was resumed.
         self.job_failed: dict[str, list[tuple[float, float]]] = {}
@@ -424,6 +426,11 @@ def job_remade(times: RunTimes, command: cmd.RemakeFile) -> None:
         times.remade.setdefault(command.job, []).append(command.at)
 
 
+def job_taken_over(times: RunTimes, command: cmd.TakeOver) -> None:
+    if command.run == times.run:
+        times.taken[command.job] = (command.at, command.made_by)
+
+
 def run_finished(times: RunTimes, command: cmd.FinishRun) -> None:
     if command.run == times.run:
         times.finish(command.at, command.outcome)
@@ -467,6 +474,7 @@ GAVE: dict[type, Callable[[RunTimes, Any], None]] = {
     cmd.EndCall: call_ended,
     cmd.GiveUpTransfer: transfer_given_up,
     cmd.RemakeFile: job_remade,
+    cmd.TakeOver: job_taken_over,
     cmd.PauseRun: run_paused,
     cmd.FinishRun: run_finished,
 }

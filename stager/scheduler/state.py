@@ -23,6 +23,7 @@ from stager.scheduler.budget_entry import BudgetEntry
 from stager.scheduler.commands import Purpose, RunOutcome
 from stager.scheduler.events import EngineOutcome
 from stager.scheduler.node_entry import NodeEntry
+from stager.scheduler.spill_entry import ErasedSpill
 from stager.scheduler.states import ENDED, CopyState, JobState, RunState, TransferState
 from stager.scheduler.stripe_entries import PartEntry, StripedFetch
 from stager.scheduler.tenant_entry import TenantEntry
@@ -140,6 +141,7 @@ class JobEntry(StateEntry):
 
     Of an engine's job: its newest `call`, since `called_at`; `call_open`: that is not over. `fault`: why it is over, of one that is not
     done. `pins_only`: it wants no directory with its inputs. `reused_from`: the run that made what it would make, where that stands for it.
+    `awaits`: the same job of an earlier run, as (run, job), that goes on: this one waits for what it makes, and neither runs nor is ready.
     """
 
     id: str
@@ -165,6 +167,7 @@ class JobEntry(StateEntry):
     calls_before: tuple[str, ...] = ()
     pins_only: bool = False
     reused_from: str = ""  # only while DONE
+    awaits: tuple[str, str] | None = None  # only while WAITING
 
 
 class AttemptEntry(StateEntry):
@@ -322,14 +325,6 @@ class RunEntry:
 
 
 @dataclass(slots=True)
-class ErasedSpill:
-    node: str
-    run: str
-    file: str
-    token: str
-
-
-@dataclass(slots=True)
 class State:
     policy: Policy
     limits: Limits
@@ -372,6 +367,9 @@ class State:
     useless: list[tuple[str, str, str]] = field(default_factory=list)
     to_fetch: list[tuple[str, str]] = field(default_factory=list)
     spills_to_erase: list[tuple[str, HeldAt, str]] = field(default_factory=list)
+    # By run and job, the jobs of later runs that wait for what it makes. Those of them that ended: empty after each event.
+    awaited: dict[str, dict[str, list[tuple[str, str]]]] = field(default_factory=dict)
+    awaited_ended: list[tuple[str, str]] = field(default_factory=list)
     lost: list[tuple[str, str]] = field(default_factory=list)  # empty after each event
     timers: list[tuple[float, str, str, str]] = field(default_factory=list)
     finish_checks: dict[str, None] = field(default_factory=dict)

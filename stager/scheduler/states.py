@@ -8,8 +8,8 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """WAITING: a parent is not done. READY: could be admitted. BACKOFF: will be ready at a time. ADMITTED: space is set aside, inputs
-    pinned, some still on their way.
+    """WAITING: a parent is not done, or the same job of another run goes on. READY: could be admitted. BACKOFF: will be ready at a time.
+    ADMITTED: space is set aside, inputs pinned, some still on their way.
 
     RUNNING: an attempt is under way (stage-in to commit). DONE: outputs committed. FAILED: no more tries. SKIPPED: something above it
     failed.
@@ -57,8 +57,8 @@ class RunState(StrEnum):
 
 
 JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    JobState.WAITING: frozenset({JobState.READY, JobState.FAILED, JobState.SKIPPED}),
-    JobState.READY: frozenset({JobState.WAITING, JobState.ADMITTED, JobState.BACKOFF, JobState.FAILED, JobState.SKIPPED}),
+    JobState.WAITING: frozenset({JobState.READY, JobState.DONE, JobState.FAILED, JobState.SKIPPED}),
+    JobState.READY: frozenset({JobState.WAITING, JobState.ADMITTED, JobState.BACKOFF, JobState.DONE, JobState.FAILED, JobState.SKIPPED}),
     JobState.BACKOFF: frozenset({JobState.READY, JobState.WAITING, JobState.FAILED, JobState.SKIPPED}),
     JobState.ADMITTED: frozenset({JobState.RUNNING, JobState.READY, JobState.WAITING, JobState.BACKOFF, JobState.FAILED, JobState.SKIPPED}),
     JobState.RUNNING: frozenset({JobState.DONE, JobState.READY, JobState.WAITING, JobState.BACKOFF, JobState.FAILED}),

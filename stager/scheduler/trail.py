@@ -19,8 +19,8 @@ class Cause(StrEnum):
     COMPUTING: programs run. CORES: a job waits for cores, or memory. FETCHES: for inputs from an origin. COPIES: for inputs from another
     node. ROOM: for space. STARTS: between the start of an attempt and that of its program. COMMITS: between the end of its program and the
     word that its outputs are there. UPLOADS: a final is on its way home. RETRIES: tries that failed, pauses after them, what does not
-    answer. ENGINE: an engine has not called the job, or not ended its run. DRAINED: the run was being ended. INTERRUPTED: it had ended,
-    and was resumed later. SCHEDULER: everything was there, and it had not been begun.
+    answer. ENGINE: an engine has not called the job, or not ended its run. OTHERS: another run was making what the job reads. DRAINED: the
+    run was being ended. INTERRUPTED: it had ended, and was resumed later. SCHEDULER: everything was there, and it had not been begun.
     """
 
     COMPUTING = "computing"
@@ -33,13 +33,14 @@ class Cause(StrEnum):
     UPLOADS = "uploads"
     RETRIES = "retries"
     ENGINE = "engine"
+    OTHERS = "others"
     DRAINED = "drained"
     INTERRUPTED = "interrupted"
     SCHEDULER = "scheduler"
 
 
 # Of a job that has not begun.
-WAITS = frozenset({Cause.CORES, Cause.FETCHES, Cause.COPIES, Cause.ROOM, Cause.ENGINE, Cause.SCHEDULER})
+WAITS = frozenset({Cause.CORES, Cause.FETCHES, Cause.COPIES, Cause.ROOM, Cause.ENGINE, Cause.OTHERS, Cause.SCHEDULER})
 # What a run that is being ended has no part in any more.
 CLOSED_TO = frozenset({Cause.CORES, Cause.ROOM, Cause.SCHEDULER})
 

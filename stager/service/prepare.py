@@ -23,7 +23,7 @@ from stager.model.scatter import unknown
 from stager.model.topology import Topology
 from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.make_plan import check_capacity
-from stager.planning.plan import Plan
+from stager.planning.plan import Plan, Sharing
 from stager.planning.policy import Policy
 from stager.planning.reuse import as_far_as
 from stager.ports import OriginAccess
@@ -154,6 +154,13 @@ def with_members(
 
 def asks_for_reuse(settings: Settings, options: SubmitOptions) -> bool:
     return options.reuse if options.reuse is not None else settings.reuse or options.reuse_by_name
+
+
+def sharing_of(settings: Settings, options: SubmitOptions, ready: Ready) -> Sharing | None:
+    """None: it takes over nothing."""
+    if not asks_for_reuse(settings, options):
+        return None
+    return Sharing(joins=True, forced=tuple(sorted(ready.found.forced)) if ready.found is not None else ())
 
 
 def found_before(

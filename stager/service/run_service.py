@@ -20,7 +20,7 @@ from stager.model.scatter import unknown
 from stager.model.tenants import Tenant
 from stager.model.units import format_money, format_size, parse_money
 from stager.model.workflow import CycleFound, Workflow, final_places, graph_of
-from stager.planning.plan import Plan, ReusedJob
+from stager.planning.plan import Plan, ReusedJob, Sharing
 from stager.ports import Put
 from stager.runtime.credentials import CredentialBook
 from stager.scheduler import events as ev
@@ -111,6 +111,7 @@ class RunService:
             # On whose hosts its jobs run is known before any of them can begin.
             self.tell_shares()
         self.book.bring(run, request.credentials.origins, request.credentials.env)
+        sharing = self._sharing(request, sender.tenant)
         self.accepted[run] = workflow
         self.put(
             ev.RunSubmitted(
@@ -124,11 +125,18 @@ class RunService:
                 priority=request.priority,
                 reused=request.reused,
                 budget=request.budget,
+                sharing=sharing,
                 passed=self._passed(workflow, request.credentials),
             ),
             on_durable,
         )
         return run
+
+    def _sharing(self, request: wire.SubmitRequest, tenant: str) -> Sharing | None:
+        """Nothing where no other run of the same tenant goes on."""
+        going_on = {**self.runs.state.active, **dict.fromkeys(self.accepted)}
+        beside = any(self.tenants.get(run, "") == tenant for run in going_on)
+        return request.sharing if beside else None
 
     def _passed(self, workflow: Workflow, credentials: wire.Credentials) -> dict[str, str]:
         return self.passed(credentials.env, {name for job in workflow.jobs.values() for name in job.env_pass})

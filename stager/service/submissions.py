@@ -51,6 +51,7 @@ from stager.service.prepare import (
     require_native,
     require_runnable,
     require_spill,
+    sharing_of,
     with_members,
 )
 from stager.service.profiles import load_profiles
@@ -178,7 +179,9 @@ class Submissions(Rights):
                 ready.found.bring_finals()
             credentials = self.credentials(workflow, tenant, sent.env)
         budget, priority = ready.within.budget if ready.within is not None else None, sent.options.priority
-        return wire.SubmitRequest(workflow, ready.plan, credentials, priority=priority, reused=reused, told=tuple(told), budget=budget)
+        sharing = sharing_of(self.settings, asked, ready)
+        words: dict[str, Any] = {"reused": reused, "told": tuple(told), "budget": budget, "sharing": sharing}
+        return wire.SubmitRequest(workflow, ready.plan, credentials, priority=priority, **words)
 
     def engine_submission(self, body: bytes, tenant: str) -> wire.SubmitRequest:
         """As `submission`. No program of the tenant's runs here, and what finds no room is one call, not the run."""

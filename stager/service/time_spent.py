@@ -19,7 +19,7 @@ from stager.scheduler.trail import Cause, Span
 from stager.service.comparison import Estimated
 
 # In the simulated world nothing fails, nobody asks for an end, and deciding takes no time: nothing is estimated of these.
-NOT_ESTIMATED = frozenset({Cause.RETRIES, Cause.DRAINED, Cause.SCHEDULER})
+NOT_ESTIMATED = frozenset({Cause.RETRIES, Cause.DRAINED, Cause.OTHERS, Cause.SCHEDULER})
 # These are told by origin.
 BY_ORIGIN = frozenset({Cause.FETCHES, Cause.UPLOADS})
 # Less than this share of the run, and than so much, is not worth a word.
@@ -35,6 +35,7 @@ NAMES: dict[str, str] = {
     Cause.UPLOADS: "for uploads",
     Cause.RETRIES: "for retries and outages",
     Cause.ENGINE: "for its engine",
+    Cause.OTHERS: "for jobs of other runs",
     Cause.DRAINED: "while it was being ended",
     Cause.SCHEDULER: "for the scheduler",
 }
@@ -222,6 +223,9 @@ class Words:
     def drained(self) -> str:
         return f"the run was being ended for {format_duration(self.share.actual_s)}, and resumed"
 
+    def others(self) -> str:
+        return f"for {format_duration(self.share.actual_s)} another run was making what a job reads"
+
     def scheduler(self) -> str:
         advice, taken = self.advice(), format_duration(self.share.actual_s)
         more = f"; {advice}" if advice else ""
@@ -239,6 +243,7 @@ TOLD: dict[str, Callable[[Words], str]] = {
     Cause.UPLOADS: Words.uploads,
     Cause.RETRIES: Words.retries,
     Cause.DRAINED: Words.drained,
+    Cause.OTHERS: Words.others,
     Cause.SCHEDULER: Words.scheduler,
 }
 

@@ -19,7 +19,7 @@ from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, Node, Topology
 from stager.model.workflow import Graph, Workflow, graph_of
 from stager.planning.budget import Budget
 from stager.planning.links import is_read_back
-from stager.planning.plan import Plan, ReusedJob
+from stager.planning.plan import Plan, ReusedJob, Sharing
 from stager.planning.policy import Limits, Policy, TenantShare
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -185,6 +185,7 @@ class SimWorld:
         priority: int = 0,
         reused: Sequence[ReusedJob] = (),
         budget: Budget | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         """Puts the workflow's inputs where it says they are and asks for the run at this time. Jobs take as long and make as much as
         `truth` expects of them, of which the Machine hears only as it happens; None: as the plan does. `habits`: of the engine that runs
@@ -197,8 +198,8 @@ class SimWorld:
             slots = sum(self.topology.host_cores)
             self.engines[run] = SimEngine(self, run, self.runs[run].graph, habits or Habits(slots=slots))
         facts = partial(ev.RunSubmitted, run=run, workflow=workflow, plan=plan, ids=ev.IDS, tenant=tenant, priority=priority)
-        facts = partial(facts, reused=tuple(reused)) if reused else facts
-        facts = partial(facts, budget=budget) if budget is not None else facts
+        more = {"reused": tuple(reused) or None, "budget": budget, "sharing": sharing}
+        facts = partial(facts, **{name: value for name, value in more.items() if value is not None})
         self.tell_at(at, lambda now: facts(at=now))
 
     def tell_at(self, time: float, make: Callable[[float], Any]) -> None:

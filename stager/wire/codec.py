@@ -9,7 +9,7 @@ import msgspec
 
 from stager.model.workflow import Workflow
 from stager.planning.budget import Budget
-from stager.planning.plan import Plan, ReusedJob
+from stager.planning.plan import Plan, ReusedJob, Sharing
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Credentials(msgspec.Struct, frozen=True):
 class SubmitRequest(msgspec.Struct, frozen=True):
     """`submit_id` makes a repeated submit answer with the run it made before. `part_of`: see RunInfo. `priority`: among the
     runs of the same sender, higher first. `reused`: jobs that need not run; `told`: what there is to say of them, for the sender. `budget`:
-    what the run may cost, and by when it is to end.
+    what the run may cost, and by when it is to end. `sharing`: what it may take over while it goes on.
     """
 
     workflow: Workflow
@@ -40,6 +40,7 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     reused: tuple[ReusedJob, ...] = ()
     told: tuple[str, ...] = ()
     budget: Budget | None = None
+    sharing: Sharing | None = None
 
 
 class ResumeRequest(msgspec.Struct, frozen=True):

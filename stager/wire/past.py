@@ -112,8 +112,8 @@ class MoveSpan(Body):
 
 class PathSpan(Body):
     """A part of the critical path, in seconds since the run was submitted. `cause`: computing | cores | fetches | copies | room | starts |
-    commits | uploads | retries | engine | drained | interrupted | scheduler (docs/operating/cost-estimate.md). `about`: an origin or a
-    node. `job` and `lfn`: whose wait it was.
+    commits | uploads | retries | engine | others | drained | interrupted | scheduler (docs/operating/cost-estimate.md). `about`: an
+    origin or a node. `job` and `lfn`: whose wait it was.
     """
 
     begun_s: float

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from stager.model.errors import UNREACHABLE_CODES
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import make_plan
-from stager.planning.plan import Plan, ReusedJob
+from stager.planning.plan import Plan, ReusedJob, Sharing
 from stager.planning.policy import Policy, TenantShare
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -24,11 +23,12 @@ from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.machine import Machine
 from stager.sim.checkers import all_checkers
 from stager.sim.engine import Habits
-from stager.sim.faults import ALL_TROUBLES, HOST_TROUBLES, NO_FAULTS, WITH_DEPARTURES, WITH_LOSSES, Faults, Trouble, sampled_faults
+from stager.sim.faults import ALL_TROUBLES, HOST_TROUBLES, NO_FAULTS, WITH_DEPARTURES, WITH_LOSSES, Faults, sampled_faults
 from stager.sim.sampling import Spread
 from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
 from tests.sim.apart_cases import set_apart
+from tests.sim.beside_cases import beside
 from tests.sim.departure_cases import WITH_COPIES, copied, joined_late
 from tests.sim.departures import DepartureWatch
 from tests.sim.direct_access_cases import direct_access
@@ -39,6 +39,7 @@ from tests.sim.hosts_cases import none_left, with_hosts
 from tests.sim.hosts_cases import troubles_of as host_troubles
 from tests.sim.kept_cases import kept
 from tests.sim.large_cases import LARGE, large, striped
+from tests.sim.outage_cases import with_long_outage
 from tests.sim.plans import modest, with_deterministic
 from tests.sim.reuse_cases import reused
 from tests.sim.scatter_cases import ScatterCase, ScatterWatch, scattered
@@ -56,6 +57,7 @@ FULL_TRIES_MAX = 6
 class Case:
     """`must_succeed`: nothing but success is right. Else a run may also end refused or failed, if it says why. `habits`: of the engines
     that run the jobs of some. `tenants`: of each run, whose it is, and its priority. `slack_s`: more time. `reused`: made before.
+    `sharing`: what each run may take over while it goes on.
     """
 
     seed: int
@@ -77,6 +79,7 @@ class Case:
     slack_s: float = 0.0
     reused: tuple[tuple[ReusedJob, ...], ...] = ()
     scatters: tuple[ScatterCase, ...] = ()
+    sharing: tuple[Sharing | None, ...] = ()
 
 
 def topology_of(capacity: int, cores: int) -> Topology:
@@ -293,19 +296,6 @@ def faults_case(seed: int, kinds: tuple[str, ...] = ALL_TROUBLES, counts: tuple[
     return with_long_outage(case, horizon_s) if "origin" in kinds else case
 
 
-def with_long_outage(case: Case, horizon_s: float) -> Case:
-    """In one case of three an origin is away for much longer than all else takes: waited for to its end, or given up and resumed."""
-    random = Random(f"away/{case.seed}")
-    if random.random() > 0.33:
-        return case
-    lasts_s, code = random.choice((60.0, 300.0, 1200.0)), random.choice(sorted(UNREACHABLE_CODES))
-    trouble = Trouble(random.random() * horizon_s, "origin", lasts_s, random.random(), code)
-    troubles = tuple(sorted((*case.faults.troubles, trouble), key=lambda each: (each.at, each.what)))
-    faults = replace(case.faults, until_s=max(horizon_s, trouble.at + lasts_s), troubles=troubles)
-    policy = random.choice((Policy(), Policy(), Policy(outage_s_max=20.0)))
-    return replace(case, faults=faults, policy=policy, resumes_max=case.resumes_max + int(lasts_s))
-
-
 def names_case(seed: int) -> Case:
     """Everything goes wrong for several runs that call their origins differently: what one is denied or loses is no other's matter."""
     return faults_case(seed, counts=(2, 3), names=True)
@@ -369,6 +359,8 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "kept_faults": lambda seed: kept((faults_case, node_faults_case, node_losses_case, interrupts_case)[seed % 4](seed)),
     "scatter": lambda seed: scattered((plain_case, runs_case, nodes_case)[seed % 3](seed)),
     "scatter_faults": lambda seed: scattered((faults_case, node_faults_case, interrupts_case, node_losses_case)[seed % 4](seed)),
+    "beside": lambda seed: beside((plain_case, runs_case, nodes_case, sizes_case)[seed % 4](seed)),
+    "beside_faults": lambda seed: beside((faults_case, node_faults_case, node_losses_case, interrupts_case, varies_case)[seed % 5](seed)),
     "direct": lambda seed: direct_access(runs_case(seed) if seed % 2 else plain_case(seed)),
     "direct_faults": lambda seed: direct_access(node_faults_case(seed) if seed % 3 == 0 else faults_case(seed, names=seed % 3 == 1)),
 }
@@ -392,7 +384,8 @@ def world_of(case: Case) -> SimWorld:
     for number, (workflow, plan, at) in enumerate(zip(case.workflows, case.plans, starts, strict=True)):
         tenant, priority = case.tenants[number] if case.tenants else ("", 0)
         facts = {"habits": case.habits[number] if case.habits else None, "reused": case.reused[number] if case.reused else ()}
-        world.submit(f"r{number}", workflow, plan, at, tenant=tenant, priority=priority, **facts)
+        sharing = case.sharing[number] if case.sharing else None
+        world.submit(f"r{number}", workflow, plan, at, tenant=tenant, priority=priority, sharing=sharing, **facts)
     for at, run, wish in case.interrupts:
         world.tell_at(max(at, starts[run]), lambda now, kind=INTERRUPTS[wish], name=f"r{run}": kind(at=now, run=name))
     return world

@@ -58,9 +58,9 @@ def kept(case: Case) -> Case:
     )
 
 
-def edited(random: Random, workflow: Workflow, number: int) -> Workflow:
+def edited(random: Random, workflow: Workflow, number: int, shares: tuple[float, ...] = (0.1, 0.3, 0.6)) -> Workflow:
     """With other scripts in some of its jobs, which have other names then, and its finals beside those of before."""
-    share = random.choice((0.1, 0.3, 0.6))
+    share = random.choice(shares)
     names = {job_id: f"{job_id}e{number}" if random.random() < share else job_id for job_id in workflow.jobs}
 
     def again(job: Job) -> Job:

@@ -97,7 +97,7 @@ class FakeClient:
 
     def __exit__(self, *problem: object) -> None: ...
 
-    def submit(self, *what: object, priority: int = 0, reused: object = (), budget: object = None) -> str:
+    def submit(self, *what: object, priority: int = 0, reused: object = (), budget: object = None, sharing: object = None) -> str:
         press()
         return self.found.name
 

@@ -14,6 +14,7 @@ from stager.sim.checkers.evictions import EvictionChecker
 from stager.sim.checkers.extra_copies import ExtraCopyChecker
 from stager.sim.checkers.hosts import HostChecker
 from stager.sim.checkers.inputs import InputChecker
+from stager.sim.checkers.joining import JoinChecker
 from stager.sim.checkers.places import PlaceChecker
 from stager.sim.world import Checker
 
@@ -26,6 +27,7 @@ __all__ = [
     "EvictionChecker",
     "HostChecker",
     "InputChecker",
+    "JoinChecker",
     "PlaceChecker",
     "ExtraCopyChecker",
     "all_checkers",
@@ -34,4 +36,4 @@ __all__ = [
 
 def all_checkers() -> list[Checker]:
     first = [CapacityChecker(), InputChecker(), EvictionChecker(), CommandChecker(), PlaceChecker()]
-    return [*first, DepartureChecker(), ExtraCopyChecker(), HostChecker(), EndingChecker(), EngineChecker()]
+    return [*first, DepartureChecker(), ExtraCopyChecker(), HostChecker(), JoinChecker(), EndingChecker(), EngineChecker()]

@@ -125,6 +125,8 @@ class EvictionChecker(QuietChecker):
             self.void.add(command.attempt)
         elif isinstance(command, cmd.FallBackToFetch):
             self.direct_access.discard((command.run, command.lfn))
+        elif isinstance(command, cmd.TakeOver):
+            self._take_over(command)
         elif isinstance(command, cmd.RemakeFile):
             self._make_anew(world, command)
             # It is lost, whoever said so: a job that was admitted on it and has not begun is so no more.
@@ -156,6 +158,15 @@ class EvictionChecker(QuietChecker):
         runs = event.workflow.jobs.keys() - {each.job for each in event.reused}
         more = run_as_well(event.workflow, runs, is_at_hand)
         return [each for each in event.reused if each.job not in more]
+
+    def _take_over(self, command: cmd.TakeOver) -> None:
+        self.done.add((command.run, command.job))
+        for output in command.outputs:
+            if output.kept:
+                self.kept[command.run, output.lfn] = output.kept
+                self.sharing.setdefault(output.kept, []).append((command.run, output.lfn))
+            if output.token:
+                self.elsewhere.add(self.ids[command.run][output.lfn])
 
     def _make_anew(self, world: SimWorld, command: cmd.RemakeFile) -> None:
         """Where a job has begun on what this one made, what is not lost of that stands, whatever is made now."""
