@@ -74,7 +74,7 @@ def submit_here(
         plan = as_approved(plan_file, plan, workflow, settings, load_profiles(settings), asked)
     make_destinations(new_directories(workflow))
     credentials = credentials_of(settings, workflow)
-    sharing = sharing_of(settings, asked, ready)
+    sharing = sharing_of(workflow, settings, asked, ready)
     words: dict[str, Any] = {"reused": reused, "budget": budget, "sharing": sharing, "detach": detach, "quiet": quiet, "as_json": as_json}
     return run_to_end(settings, workflow, plan, credentials, warm=warm, priority=priority, **words)
 

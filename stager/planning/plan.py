@@ -190,13 +190,22 @@ class ReusedJob(Record):
     outputs: tuple[ReusedOutput, ...]
 
 
+class GuessedJob(Record):
+    """It need not run where each of its inputs in `needs`, which jobs that run make, comes out with this BLAKE3."""
+
+    reused: ReusedJob
+    needs: dict[str, str]
+
+
 class Sharing(Record):
-    """What a run may take over of what is made while it goes on. `joins`: the intermediates that jobs of active runs of the same tenant are
-    making, where these jobs are the same as its own. `forced`: jobs that are to run whatever others make.
+    """What a run may take over while it goes on. `joins`: the intermediates that jobs of active runs of the same tenant are making, where
+    these jobs are the same as its own. `forced`: jobs that are to run whatever others make. `guessed`: jobs that an earlier run made of
+    what the jobs above them made the last time.
     """
 
     joins: bool = False
     forced: tuple[str, ...] = ()
+    guessed: tuple[GuessedJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

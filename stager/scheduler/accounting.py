@@ -292,6 +292,8 @@ def move_job(state: State, job: JobEntry, new: JobState) -> None:
         state.finish_checks[run.id] = None
         if state.awaited and job.id in state.awaited.get(run.id, ()):
             state.awaited_ended.append((run.id, job.id))
+        if run.guessed and new is JobState.DONE:
+            state.done_of_guess.append((run.id, job.id))
         while run.head < len(run.by_order) and run.jobs[run.by_order[run.head]].state in ENDED:
             run.head += 1
     elif job.order < run.head:

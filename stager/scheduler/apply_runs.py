@@ -33,6 +33,8 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
     run.ids, run.is_engines, run.assumed = event.ids, workflow.engine != "", assumed_jobs(workflow.scatters)
     run.tenant, run.priority, run.passed = event.tenant, event.priority, event.passed
     begin_sharing(state, run)
+    if event.sharing is not None and not workflow.scatters:
+        run.guessed = {each.reused.job: each for each in event.sharing.guessed}
     if event.budget is not None:
         begin_budget(state, run, event.budget)
     run.largest_bytes = max((planned[lfn].size_bytes for lfn in graph.producer), default=0)
@@ -69,6 +71,8 @@ def run_resumed(state: State, event: ev.RunResumed) -> None:
         if event.workflow is not None and event.plan is not None and not conflicts_of(state, run, event.workflow):
             amend(state, run, event.workflow, event.plan)
         queue_last(state, run)
+        # What was looked at when it was submitted may be another by now.
+        run.guessed = {}
         run.interrupted_s += max(0.0, state.now - run.finished_at)
     # Of a variable with another value nobody knows any more which job began with which.
     run.passed = {name: digest for name, digest in event.passed.items() if run.passed.get(name) == digest}

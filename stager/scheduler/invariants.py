@@ -67,7 +67,11 @@ def broken_links(state: State, file: FileEntry) -> list[str]:
 
 
 def broken_queues(state: State) -> list[str]:
-    found = [f"{name} is {left}, and was to be emptied" for name in ("lost", "back", "awaited_ended") if (left := getattr(state, name))]
+    found = [
+        f"{name} is {left}, and was to be emptied"
+        for name in ("lost", "back", "awaited_ended", "done_of_guess")
+        if (left := getattr(state, name))
+    ]
     uploads = sum(not transfer.is_fetch for transfer in state.transfers.values())
     found += [f"{name} is relayed, and not under way" for name in state.relaying if name not in state.transfers]
     if state.uploads_live != uploads:

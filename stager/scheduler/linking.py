@@ -124,8 +124,10 @@ def leave(state: State, run: RunEntry, file: FileEntry) -> None:
 
 def own_instead(state: State, run: RunEntry, file: FileEntry) -> str:
     """The run's own file, where what it shares was made by an earlier one and is on nodes that have been away for long: without that its
-    own job would make it and not wait. Empty: it waits.
+    own job would make it and not wait. Empty: it waits, or comes from where it was spilled.
     """
+    if state.can_be_had(file):
+        return ""
     own = str(produced_file_id(run.id, file.links[run.id]))
     return own if own != file.id and is_away_for_long(state, file, LONG_AWAY_S) else ""
 

@@ -67,8 +67,8 @@ class Machine:
         if state.moved:
             delete_migrated(decision)
         while ended:
-            if state.awaited or state.awaited_ended:
-                self._settle_waits(decision)
+            if state.awaited or state.awaited_ended or state.done_of_guess:
+                self._take_over(decision)
             if state.useless or state.spills_to_erase or state.orphaned_parts:
                 self._clear_up(decision)
             if state.due_uploads and state.uploads_live < state.policy.uploads_max:
@@ -83,14 +83,19 @@ class Machine:
             if state.to_replicate or state.replicating:
                 send_extra_copies(decision)
             ended = bool(state.finish_checks) and end_runs(decision)
-            if (state.closed and rehome_ready(decision)) or state.awaited_ended:
+            if (state.closed and rehome_ready(decision)) or state.awaited_ended or state.done_of_guess:
                 ended = True
         if state.useless or state.spills_to_erase or state.orphaned_parts:
             self._clear_up(decision)
 
-    def _settle_waits(self, decision: Decision) -> None:
+    def _take_over(self, decision: Decision) -> None:
+        """What others made that was waited for, and what earlier runs made of what was just made again."""
+        from stager.scheduler.cutting_off import cut_off
         from stager.scheduler.joining import settle_waits
 
+        while decision.state.awaited_ended or decision.state.done_of_guess:
+            cut_off(decision)
+            settle_waits(decision)
         settle_waits(decision)
 
     def _clear_up(self, decision: Decision) -> None:
@@ -129,6 +134,7 @@ def settle_queues(state: State) -> None:
     """Empties the lists that deciding would have emptied: the recorded commands answered their entries."""
     state.lost.clear()
     state.awaited_ended.clear()
+    state.done_of_guess.clear()
     state.stranded.clear()
     state.back.clear()
     state.broken_stripes.clear()

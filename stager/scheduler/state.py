@@ -16,7 +16,7 @@ from stager.model.scatter import Rows
 from stager.model.topology import Host
 from stager.model.workflow import Graph, Workflow
 from stager.planning.budget import Budget
-from stager.planning.plan import FilePlan, Plan
+from stager.planning.plan import FilePlan, GuessedJob, Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.space import SpaceProfile
 from stager.scheduler.budget_entry import BudgetEntry
@@ -305,6 +305,7 @@ class RunEntry:
     spent: BudgetEntry | None = None  # where there is a budget
     members: dict[str, Rows] = field(default_factory=dict)  # by entry, those of which its jobs have not been made yet
     assumed: frozenset[str] = frozenset()  # jobs that stand for such: none of them has begun
+    guessed: dict[str, GuessedJob] = field(default_factory=dict)  # by job, as in `Sharing`
 
     @property
     def lane(self) -> tuple[str, int]:
@@ -370,6 +371,7 @@ class State:
     # By run and job, the jobs of later runs that wait for what it makes. Those of them that ended: empty after each event.
     awaited: dict[str, dict[str, list[tuple[str, str]]]] = field(default_factory=dict)
     awaited_ended: list[tuple[str, str]] = field(default_factory=list)
+    done_of_guess: list[tuple[str, str]] = field(default_factory=list)  # (run, job) where the run has guesses: empty after each event
     lost: list[tuple[str, str]] = field(default_factory=list)  # empty after each event
     timers: list[tuple[float, str, str, str]] = field(default_factory=list)
     finish_checks: dict[str, None] = field(default_factory=dict)

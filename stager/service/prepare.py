@@ -156,11 +156,15 @@ def asks_for_reuse(settings: Settings, options: SubmitOptions) -> bool:
     return options.reuse if options.reuse is not None else settings.reuse or options.reuse_by_name
 
 
-def sharing_of(settings: Settings, options: SubmitOptions, ready: Ready) -> Sharing | None:
-    """None: it takes over nothing."""
+def sharing_of(workflow: Workflow, settings: Settings, options: SubmitOptions, ready: Ready, tenant: str = "") -> Sharing | None:
+    """None: it takes over nothing. Before the results are closed."""
     if not asks_for_reuse(settings, options):
         return None
-    return Sharing(joins=True, forced=tuple(sorted(ready.found.forced)) if ready.found is not None else ())
+    if ready.found is None:
+        return Sharing(joins=True)
+    from stager.service.guessing import guessed_jobs
+
+    return Sharing(joins=True, forced=tuple(sorted(ready.found.forced)), guessed=guessed_jobs(workflow, ready.found, tenant))
 
 
 def found_before(

@@ -133,10 +133,10 @@ class RunService:
         return run
 
     def _sharing(self, request: wire.SubmitRequest, tenant: str) -> Sharing | None:
-        """Nothing where no other run of the same tenant goes on."""
+        """Nothing where no other run of the same tenant goes on and nothing is guessed."""
         going_on = {**self.runs.state.active, **dict.fromkeys(self.accepted)}
         beside = any(self.tenants.get(run, "") == tenant for run in going_on)
-        return request.sharing if beside else None
+        return request.sharing if beside or (request.sharing is not None and request.sharing.guessed) else None
 
     def _passed(self, workflow: Workflow, credentials: wire.Credentials) -> dict[str, str]:
         return self.passed(credentials.env, {name for job in workflow.jobs.values() for name in job.env_pass})
@@ -359,6 +359,18 @@ def check_reused(workflow: Workflow, reused: Sequence[ReusedJob]) -> None:
         for entry in workflow.jobs[job_id].inputs:
             if graph.producer.get(entry.lfn) in done and entry.lfn not in at_hand:
                 raise InvalidInput(f"job {job_id!r} reads {entry.lfn!r}, which is nowhere; plan again", subject=entry.lfn)
+
+
+def check_guessed(workflow: Workflow, sharing: Sharing | None) -> None:
+    """They are jobs of the workflow, and what they need others of it make. Raises InvalidInput."""
+    for each in sharing.guessed if sharing is not None else ():
+        job, producer = workflow.jobs.get(each.reused.job), graph_of(workflow).producer
+        made, read = (
+            {output.lfn for output in job.outputs} if job else set[str](),
+            {entry.lfn for entry in job.inputs} if job else set[str](),
+        )
+        if not {output.lfn for output in each.reused.outputs} <= made or not set(each.needs) <= read & producer.keys() or not each.needs:
+            raise InvalidInput(f"what is guessed of {each.reused.job!r} is of no job of this workflow; plan again", subject=workflow.name)
 
 
 def slug_of(name: str) -> str:

@@ -175,11 +175,11 @@ class Submissions(Rights):
             ready = ready_to_run(workflow, *given)
             with closing_results(ready.found):
                 reused, told = told_of(workflow, ready, asked)
+                sharing = sharing_of(workflow, self.settings, asked, ready, tenant)
             if ready.found is not None:
                 ready.found.bring_finals()
             credentials = self.credentials(workflow, tenant, sent.env)
         budget, priority = ready.within.budget if ready.within is not None else None, sent.options.priority
-        sharing = sharing_of(self.settings, asked, ready)
         words: dict[str, Any] = {"reused": reused, "told": tuple(told), "budget": budget, "sharing": sharing}
         return wire.SubmitRequest(workflow, ready.plan, credentials, priority=priority, **words)
 

@@ -193,7 +193,7 @@ class SimWorld:
         """
         self.runs[run] = Submitted(run, workflow, plan, at)
         enter(self, run, workflow, plan, truth or plan)
-        put_home(self, workflow, reused)
+        put_home(self, workflow, [*reused, *(each.reused for each in sharing.guessed)] if sharing is not None else reused)
         if workflow.engine:
             slots = sum(self.topology.host_cores)
             self.engines[run] = SimEngine(self, run, self.runs[run].graph, habits or Habits(slots=slots))

@@ -29,6 +29,7 @@ from stager.sim.simulate import rebuilt, simulate
 from stager.sim.world import SimWorld, Violation
 from tests.sim.apart_cases import set_apart
 from tests.sim.beside_cases import beside
+from tests.sim.cut_off_cases import cut_off
 from tests.sim.departure_cases import WITH_COPIES, copied, joined_late
 from tests.sim.departures import DepartureWatch
 from tests.sim.direct_access_cases import direct_access
@@ -361,6 +362,8 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "scatter_faults": lambda seed: scattered((faults_case, node_faults_case, interrupts_case, node_losses_case)[seed % 4](seed)),
     "beside": lambda seed: beside((plain_case, runs_case, nodes_case, sizes_case)[seed % 4](seed)),
     "beside_faults": lambda seed: beside((faults_case, node_faults_case, node_losses_case, interrupts_case, varies_case)[seed % 5](seed)),
+    "cut_off": lambda seed: cut_off((plain_case, runs_case, nodes_case, sizes_case)[seed % 4](seed)),
+    "cut_off_faults": lambda seed: cut_off((faults_case, node_faults_case, interrupts_case)[seed % 3](seed)),
     "direct": lambda seed: direct_access(runs_case(seed) if seed % 2 else plain_case(seed)),
     "direct_faults": lambda seed: direct_access(node_faults_case(seed) if seed % 3 == 0 else faults_case(seed, names=seed % 3 == 1)),
 }

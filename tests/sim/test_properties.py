@@ -51,6 +51,8 @@ SHORT = {
     "scatter_faults": 200,
     "beside": 200,
     "beside_faults": 200,
+    "cut_off": 200,
+    "cut_off_faults": 200,
     "direct": 200,
     "direct_faults": 200,
 }

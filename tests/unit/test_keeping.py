@@ -17,7 +17,9 @@ from stager.scheduler import events as ev
 from stager.scheduler.eviction import TOO_MUCH, TOO_OLD
 from stager.scheduler.invariants import broken_invariants
 from stager.scheduler.ledger import Standing, ledger_of
+from stager.scheduler.linking import own_instead
 from stager.scheduler.machine import Machine
+from stager.scheduler.state import HeldAt
 from stager.sim.checkers import all_checkers
 from stager.sim.origin import expected_contents
 from stager.sim.simulate import simulate
@@ -104,6 +106,17 @@ def test_while_it_is_being_read_by_the_run_that_made_it_others_share_it() -> Non
     bench.submit(2, at=7.0)
     bench.simulated()
     assert ("w-2", "a") not in bench.started
+
+
+def test_what_was_spilled_is_had_from_there_and_not_made_again() -> None:
+    bench = Bench()
+    bench.submit(2, at=50.0)
+    state = bench.simulated().state
+    file = state.file_of("w-2", "mid")
+    file.copies.clear()
+    assert own_instead(state, state.runs["w-2"], file) == produced_file_id("w-2", "mid")
+    file.spilled = HeldAt("home", "spilled", "t", "size")
+    assert own_instead(state, state.runs["w-2"], file) == ""
 
 
 def deep(number: int) -> Workflow:

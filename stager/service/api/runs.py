@@ -15,7 +15,7 @@ from stager.service.following import Following
 from stager.service.lifetime import Lifetime
 from stager.service.queries import RunQueries
 from stager.service.run_lists import RunLists
-from stager.service.run_service import check_reused, check_whole
+from stager.service.run_service import check_guessed, check_reused, check_whole
 
 T = TypeVar("T")
 
@@ -69,6 +69,7 @@ def understood(body: bytes) -> wire.SubmitRequest:
     wanted = decoded(wire.decode_submit, body, "submit")
     check_whole(wanted.workflow, wanted.plan)
     check_reused(wanted.workflow, wanted.reused)
+    check_guessed(wanted.workflow, wanted.sharing)
     return wanted
 
 

@@ -53,12 +53,16 @@ class EvictionChecker(QuietChecker):
         # Of runs that were to take over what an earlier one made: the file, by run and lfn. And who does, by file.
         self.kept: dict[tuple[str, str], str] = {}
         self.sharing: dict[str, list[tuple[str, str]]] = {}
+        # Since the scheduler started: these may be there for all that it knows.
+        self.unheard: set[str] = set()
 
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
         # What was decided before it was told of the resume, in the same batch, is not held against it.
         self.resumed_now = {event.run for event in events if isinstance(event, ev.RunResumed)}
         for event in events:
-            if isinstance(event, ev.RunSubmitted):
+            if isinstance(event, ev.SchedulerStarted):
+                self.unheard = set(world.nodes)
+            elif isinstance(event, ev.RunSubmitted):
                 self._enter(world.runs[event.run])
                 reused = self._reused(world, event)
                 self.done |= {(event.run, each.job) for each in reused}
@@ -96,6 +100,7 @@ class EvictionChecker(QuietChecker):
                 self._leave(event.node)
             elif isinstance(event, ev.NodeReported):
                 self._empty(world, event.node)
+                self.unheard.discard(event.node)
                 strange = event.node in self.gone
                 self.gone.discard(event.node)
                 for seen in event.replicas:
@@ -152,7 +157,8 @@ class EvictionChecker(QuietChecker):
             if kept.get(lfn) in self.elsewhere:
                 # Spilled: its place is called by the run that made it.
                 return lfn in home
-            there = [node for node in world.nodes.values() if node.answers and any(file == kept.get(lfn) for file, _ in node.replicas)]
+            asked = [node for node in world.nodes.values() if node.answers or node.id in self.unheard]
+            there = [node for node in asked if any(file == kept.get(lfn) for file, _ in node.replicas)]
             return lfn in home or (lfn in kept and roomy and bool(there))
 
         runs = event.workflow.jobs.keys() - {each.job for each in event.reused}
@@ -183,7 +189,8 @@ class EvictionChecker(QuietChecker):
     def _file_of(self, world: SimWorld, run: str, lfn: str) -> str:
         """What it took over from an earlier run, as long as that is anywhere, or its own."""
         kept = self.kept.get((run, lfn))
-        if kept is not None and any(file == kept for node in world.nodes.values() for file, _ in node.replicas):
+        there = kept in self.elsewhere or any(file == kept for node in world.nodes.values() for file, _ in node.replicas)
+        if kept is not None and there:
             return kept
         return self.ids[run][lfn]
 
