@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stager.scheduler import commands as cmd
-from stager.scheduler.accounting import inputs_of
+from stager.scheduler.accounting import count_parents, inputs_of
 from stager.scheduler.admission import admit_here, is_safe, start, start_calls
 from stager.scheduler.decision import Decision
 from stager.scheduler.fetching import send_wanted
@@ -101,7 +101,9 @@ def offered_by(state: State, other: NodeEntry, queue: Lanes, waiting: JobState) 
         while lane in queue.by_lane and not is_waiting(state, other, queue.by_lane[lane][0], waiting):
             queue.pop(lane)
         looked_at = queue.by_lane.get(lane, ())[:LOOKED_AT]
-        offers += [offer_of(state, other, entry) for entry in looked_at if is_waiting(state, other, entry, waiting)]
+        offers += [
+            offer_of(state, other, entry) for entry in looked_at if is_waiting(state, other, entry, waiting) and may_go(state, entry)
+        ]
     return offers
 
 
@@ -137,6 +139,11 @@ def is_waiting(state: State, node: NodeEntry, entry: tuple[int, str, str], waiti
     run = state.runs[entry[1]]
     job = run.jobs[entry[2]]
     return job.state is waiting and job.node == node.id and run.may_start
+
+
+def may_go(state: State, entry: tuple[int, str, str]) -> bool:
+    """Where one above it has to run again for another reader, it would wait for that once it was handed back."""
+    return count_parents(state, state.runs[entry[1]], entry[2]) == 0
 
 
 def may_come(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:

@@ -8,16 +8,24 @@ import pytest
 from msgspec import structs
 
 from stager.estimate import estimate
+from stager.model.errors import ErrorClass, Fault
+from stager.model.files import File
+from stager.model.ids import produced_file_id
 from stager.model.topology import Node, Topology
+from stager.model.workflow import Job, JobInput, JobOutput, Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.plan import Plan
 from stager.planning.plan_json import from_json, to_json
 from stager.scheduler import balance
 from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.state import State
+from stager.sim.checkers import all_checkers
 from stager.sim.faults import Faults, Trouble
+from stager.sim.simulate import simulate
+from stager.sim.world import SimWorld
 from tests.sim.cases import KINDS, check
 from tests.sim.test_several_nodes import LINKS, Jobs, Stage, workflow
 
@@ -97,6 +105,37 @@ def test_a_queue_for_cores_takes_no_room_from_what_will_be_read() -> None:
     plan = replace(plan, jobs=tuple(sorted(reordered, key=lambda job: job.order)))
     report = estimate(what, there, plan=plan)
     assert (report.outcome, report.spilled_bytes) == (RunOutcome.SUCCEEDED, 0)
+
+
+def test_a_job_whose_parent_has_to_run_again_stays_where_it_was_admitted() -> None:
+    """Its own input is there, and another output of that parent is lost while the second node is away."""
+    files = {lfn: File(lfn, size_bytes=10) for lfn in ("mine", "lost", "x", "y", "one", "two")}
+    jobs = {
+        "make": Job("make", "t", ("m",), outputs=(JobOutput("mine", "mine"), JobOutput("lost", "lost")), compute_s=1.0),
+        "x": Job("x", "t", ("x",), after=("make",), outputs=(JobOutput("x", "x"),), compute_s=20.0),
+        "y": Job("y", "t", ("y",), after=("make",), outputs=(JobOutput("y", "y"),), compute_s=20.0),
+        "one": Job("one", "t", ("o",), inputs=(JobInput("mine", "mine"),), outputs=(JobOutput("one", "one"),), compute_s=10.0),
+        "two": Job("two", "t", ("t",), inputs=(JobInput("lost", "lost"),), outputs=(JobOutput("two", "two"),), compute_s=10.0),
+    }
+    there = Topology((Node("node0", 10_000, 2), Node("node1", 10_000, 2)), LINKS)
+    what = Workflow("w", files, jobs, {})
+    plan = make_plan(what, there)
+    order = {name: at for at, name in enumerate(jobs)}
+    placed = [structs.replace(job, order=order[job.job], node="node0") for job in plan.jobs]
+    plan = replace(plan, jobs=tuple(sorted(placed, key=lambda job: job.order)))
+    away = Faults(troubles=(Trouble(0.1, "outage", 4.9, 0.99),), until_s=5.0)
+    world = SimWorld(there, faults=away, checkers=all_checkers())
+    world.submit("r", what, plan)
+    lost = produced_file_id("r", "lost")
+
+    def damaged(now: float) -> ev.ReplicaCorrupt:
+        generation = next(generation for file, generation in world.nodes["node0"].replicas if file == lost)
+        world.nodes["node0"].replicas[lost, generation].quarantined = True
+        return ev.ReplicaCorrupt(at=now, node="node0", file=lost, generation=generation, fault=Fault(ErrorClass.CORRUPT, "bit", "a bit"))
+
+    world.tell_at(3.0, damaged)
+    state = simulate(world).state
+    assert state.runs["r"].outcome is RunOutcome.SUCCEEDED and state.runs["r"].jobs["make"].attempts == 2
 
 
 @pytest.mark.slow
