@@ -67,8 +67,7 @@ class Machine:
         if state.moved:
             delete_migrated(decision)
         while ended:
-            if state.awaited or state.awaited_ended or state.done_of_guess:
-                self._take_over(decision)
+            self._take_over(decision)
             if state.useless or state.spills_to_erase or state.orphaned_parts:
                 self._clear_up(decision)
             if state.due_uploads and state.uploads_live < state.policy.uploads_max:
@@ -83,20 +82,26 @@ class Machine:
             if state.to_replicate or state.replicating:
                 send_extra_copies(decision)
             ended = bool(state.finish_checks) and end_runs(decision)
-            if (state.closed and rehome_ready(decision)) or state.awaited_ended or state.done_of_guess:
+            if state.closed and rehome_ready(decision):
+                ended = True
+            if self._take_over(decision):
                 ended = True
         if state.useless or state.spills_to_erase or state.orphaned_parts:
             self._clear_up(decision)
 
-    def _take_over(self, decision: Decision) -> None:
-        """What others made that was waited for, and what earlier runs made of what was just made again."""
+    def _take_over(self, decision: Decision) -> bool:
+        """What others made that was waited for, and what earlier runs made of what was just made again. True if anything was decided."""
+        state, before = self.state, len(decision.commands)
+        if not (state.awaited or state.awaited_ended or state.done_of_guess):
+            return False
         from stager.scheduler.cutting_off import cut_off
         from stager.scheduler.joining import settle_waits
 
-        while decision.state.awaited_ended or decision.state.done_of_guess:
+        while state.awaited_ended or state.done_of_guess:
             cut_off(decision)
             settle_waits(decision)
         settle_waits(decision)
+        return len(decision.commands) > before
 
     def _clear_up(self, decision: Decision) -> None:
         """Asked for only where there is something: at most events there is not."""

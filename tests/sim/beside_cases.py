@@ -35,10 +35,14 @@ def beside(case: Case) -> Case:
     first, spill = distinct(with_more_between(random, case.workflows[0])), case.plans[0].spill_origin
     edits = [edited(random, first, number, (0.0, 0.1, 0.3)) for number in range(1, random.choice((2, 2, 3, 4)))]
     workflows = [first, *(distinct(edit) for edit in edits)]
-    topology = case.topology
+    topology, sized = case.topology, [make_plan(workflow, case.topology, spill_origin=spill) for workflow in workflows]
     if random.random() < 0.7:
-        rooms = sum(file.size_bytes for workflow in workflows for file in make_plan(workflow, topology, spill_origin=spill).files)
-        topology = replace(topology, nodes=tuple(replace(node, capacity_bytes=rooms + 1) for node in topology.nodes))
+        least = 1 + sum(file.size_bytes for plan in sized for file in plan.files)
+    else:
+        # With more between its jobs it needs more room than it was drawn with.
+        least = max(plan.smallest_capacity_bytes for plan in sized)
+    nodes = (replace(node, capacity_bytes=max(least, node.capacity_bytes)) for node in topology.nodes)
+    topology = replace(topology, nodes=tuple(nodes))
     plans = [make_plan(workflow, topology, spill_origin=spill) for workflow in workflows]
     span = plans[0].makespan_s + 1
     # Never two at one instant: a checker hears of both before it sees what went for the first.

@@ -36,9 +36,10 @@ def cut_off(case: Case) -> Case:
     random = Random(f"cut off/{case.seed}")
     first, spill, topology = distinct(with_more_between(random, case.workflows[0])), case.plans[0].spill_origin, case.topology
     edits = [commented(random, first, number) for number in range(1, random.choice((2, 3)))]
-    if random.random() < 0.8:
-        rooms = sum(file.size_bytes for edit in (first, *edits) for file in make_plan(edit, topology, spill_origin=spill).files)
-        topology = replace(topology, nodes=tuple(replace(node, capacity_bytes=rooms + 1) for node in topology.nodes))
+    sized, is_roomy = [make_plan(edit, topology, spill_origin=spill) for edit in (first, *edits)], random.random() < 0.8
+    least = max(plan.smallest_capacity_bytes for plan in sized)
+    least = 1 + sum(file.size_bytes for plan in sized for file in plan.files) if is_roomy else least
+    topology = replace(topology, nodes=tuple(replace(node, capacity_bytes=max(least, node.capacity_bytes)) for node in topology.nodes))
     case = replace(case, topology=topology)
     parts = [guessed_part(random, case, first, edit, spill, f"e{number}") for number, edit in enumerate(edits, 1)]
     plan = make_plan(first, topology, spill_origin=spill)
