@@ -207,7 +207,17 @@ class ResultsStore:
         where = "tenant = ? AND key = ? AND path = ? AND form = ? AND columns = ?"
         values = (tenant, key, path, form.value, json.dumps(list(keys)))
         row = self.db.execute(f"SELECT rows FROM members WHERE {where}", values).fetchone()
-        return tuple([tuple(values) for values in json.loads(row[0])]) if row is not None else None
+        return rows_of(row[0]) if row is not None else None
+
+    def members_before(self, tenant: str, workflow: str, job: str, each: Scatter) -> Rows | None:
+        """What the output named in the newest result of this job."""
+        if not self.has_members:
+            return None
+        beside = "members JOIN results ON results.tenant = members.tenant AND results.key = members.key"
+        where = "members.tenant = ? AND workflow = ? AND job = ? AND path = ? AND form = ? AND columns = ? ORDER BY made_at DESC LIMIT 1"
+        values = (tenant, workflow, job, each.over, each.form.value, json.dumps(list(each.keys)))
+        row = self.db.execute(f"SELECT rows FROM {beside} WHERE {where}", values).fetchone()
+        return rows_of(row[0]) if row is not None else None
 
     def kept_files(self) -> list[tuple[str, KeptOutput]]:
         """Of everybody, each with its tenant."""
@@ -241,6 +251,10 @@ class ResultsStore:
 def kept_of(row: Sequence[Any]) -> KeptOutput:
     file, size_bytes, blake3, executable, remake_s = row
     return KeptOutput(file, size_bytes, blake3, bool(executable), remake_s)
+
+
+def rows_of(text: str) -> Rows:
+    return tuple([tuple(values) for values in json.loads(text)])
 
 
 def keyed(secret: bytes, name: str, value: str) -> str:

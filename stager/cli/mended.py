@@ -16,6 +16,7 @@ from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.pulling import images_for
 from stager.client import RunClient
 from stager.model.errors import InvalidInput, Refused, StagerError
+from stager.model.scatter import Scatter
 from stager.model.workflow import Workflow
 from stager.planning.digest import workflow_digest
 from stager.planning.make_plan import check_capacity
@@ -78,11 +79,15 @@ def with_members(new: Workflow, old: Workflow) -> Workflow:
     """With the jobs of the members that the run knows by now, as far as the file scatters over the same."""
     if not new.scatters:
         return new
-    from stager.readers.native_scatter import expanded
+    from stager.readers.native_scatter import assumed_rows, expanded
 
-    known = {(each.name, each.over, each.keys, each.maker): each.rows for each in old.scatters if each.rows is not None}
-    found = {each.name: rows for each in new.scatters if (rows := known.get((each.name, each.over, each.keys, each.maker))) is not None}
-    return expanded(new, found)
+    def as_it_was(each: Scatter) -> tuple[object, ...]:
+        return each.name, each.over, each.keys, each.maker, each.said
+
+    before, assumed = {as_it_was(each): each.rows for each in old.scatters}, assumed_rows(old)
+    same = [each for each in new.scatters if as_it_was(each) in before]
+    known = {each.name: rows for each in same if (rows := before[as_it_was(each)]) is not None}
+    return expanded(new, known, {each.name: assumed[each.name] for each in same if each.name in assumed and not each.said})
 
 
 def digest_of_file(path: Path) -> str:

@@ -26,7 +26,7 @@ class ScatterForm(StrEnum):
 
 class Scatter(Record):
     """The jobs of the entry `name` are those that `over`, an output of the job `maker`, names members for. `keys`: what a member's values
-    are called. `rows` None: that is not known yet, and `jobs` stand for what it will be.
+    are called. `rows` None: that is not known yet, and `jobs` stand for what it will be. `said`: the workflow says how many to expect.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Scatter(Record):
     form: ScatterForm
     jobs: tuple[str, ...] = ()
     rows: Rows | None = None
+    said: bool = False
 
     @property
     def what(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from stager.model.files import File, OnExists
-from stager.model.scatter import Rows, Scatter, form_of
+from stager.model.scatter import Rows, Scatter, form_of, unknown
 from stager.model.workflow import Job, JobInput, Workflow, graph_of
 from stager.ports import OriginEntry
 from stager.readers.graph_check import check_graph
@@ -25,6 +25,7 @@ from stager.readers.native_scattering import Scattering, closure_of, open_entrie
 from stager.readers.native_spec import FinalSpec, JobSpec, WorkflowSpec
 
 JOBS_MAX = 100_000
+NOTHING: Mapping[str, Rows] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,20 @@ def pattern_read(kind: type, value: Any) -> Any:
     raise NotImplementedError
 
 
+def written(book: Book) -> str:
+    return msgspec.json.encode(book, enc_hook=pattern_written).decode()
+
+
+def read_back(text: str) -> Book:
+    return msgspec.json.decode(text, type=Book, dec_hook=pattern_read)
+
+
+def assumed_rows(workflow: Workflow) -> dict[str, Rows]:
+    """By entry, the members that stand for those that are not known."""
+    waiting = {each.name for each in unknown(workflow.scatters)}
+    return {each.name: each.axes[0].rows for each in read_back(workflow.scatter_book).entries if each.name in waiting} if waiting else {}
+
+
 def entry_name(job_id: str) -> str:
     return job_id.partition("[")[0]
 
@@ -85,9 +100,9 @@ def with_scatters(workflow: Workflow, expansion: Expansion) -> Workflow:
         assert spec.scatter is not None
         keys = spec.axes[0].keys
         form = form_of(spec.scatter.over, keys, directory=spec.scatter.directory)
-        scatters.append(Scatter(name, spec.scatter.over, keys, maker, form, expansion.entries[name].id_tuple))
-    text = msgspec.json.encode(book, enc_hook=pattern_written).decode()
-    return replace(workflow, scatters=tuple(scatters), scatter_book=text, notes=(*workflow.notes, *map(assumed_note, scatters)))
+        jobs = expansion.entries[name].id_tuple
+        scatters.append(Scatter(name, spec.scatter.over, keys, maker, form, jobs, said=spec.scatter.said))
+    return replace(workflow, scatters=tuple(scatters), scatter_book=written(book), notes=(*workflow.notes, *map(assumed_note, scatters)))
 
 
 def assumed_note(scatter: Scatter) -> str:
@@ -205,16 +220,22 @@ class Expanded(Expansion):
         return jobs
 
 
-def expanded(workflow: Workflow, known: Mapping[str, Rows]) -> Workflow:
-    """With the jobs that these members make, by the entry that scatters over them, and all that follows from them. Raises WorkflowInvalid,
-    that names what is wrong with them.
+def standing(spec: JobSpec, rows: Rows | None) -> JobSpec:
+    return spec if rows is None or spec.scatter is None else replace(spec, axes=(replace(spec.axes[0], rows=rows),))
+
+
+def expanded(workflow: Workflow, known: Mapping[str, Rows], assumed: Mapping[str, Rows] = NOTHING) -> Workflow:
+    """With the jobs that these members make, by the entry that scatters over them, and all that follows from them. Of those that are not
+    known, what is to stand for them, if not what does already. Raises WorkflowInvalid, that names what is wrong with them.
     """
     wanted = {each.name for each in workflow.scatters}
     rows = {each.name: each.rows for each in workflow.scatters if each.rows is not None}
     rows |= {name: members for name, members in known.items() if name in wanted}
-    if not rows:
+    if not rows and not assumed:
         return workflow
-    book = msgspec.json.decode(workflow.scatter_book, type=Book, dec_hook=pattern_read)
+    book = read_back(workflow.scatter_book)
+    if assumed:
+        book = replace(book, entries=tuple(standing(each, assumed.get(each.name)) for each in book.entries))
     findings = Findings(workflow.source_path or workflow.name)
     expansion = Expanded(workflow, book, rows, findings)
     jobs = expansion.grown()
@@ -226,9 +247,10 @@ def expanded(workflow: Workflow, known: Mapping[str, Rows]) -> Workflow:
         else msgspec.structs.replace(each, jobs=expansion.entries[each.name].id_tuple)
         for each in workflow.scatters
     )
-    told = {assumed_note(each) for each in workflow.scatters if each.name in rows}
-    notes = tuple(note for note in workflow.notes if note not in told)
-    found = replace(workflow, jobs=jobs, files=files, scatters=scatters, notes=notes)
+    told = {assumed_note(each) for each in workflow.scatters}
+    notes = (*[note for note in workflow.notes if note not in told], *map(assumed_note, unknown(scatters)))
+    text = written(book) if assumed else workflow.scatter_book
+    found = replace(workflow, jobs=jobs, files=files, scatters=scatters, scatter_book=text, notes=notes)
     if not findings:
         for each in check_graph(found):
             place, key = expansion.place_of(each.job, each.role, each.path, each.lfn)

@@ -38,7 +38,8 @@ def read_scatter(fields: Fields, names: Names) -> tuple[ScatterSpec | None, tupl
     if not over:
         return None, NOTHING
     rows = read_expected(words, keys, f"{over}/" if directory else "")
-    return ScatterSpec(over, directory, node.place, key), (Axis(keys, node.place, key, 0, rows=rows),)
+    said = words.get("expect") is not None
+    return ScatterSpec(over, directory, node.place, key, said), (Axis(keys, node.place, key, 0, rows=rows),)
 
 
 def read_over(words: Fields, names: Names) -> tuple[str, bool]:

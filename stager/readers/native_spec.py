@@ -202,12 +202,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class ScatterSpec:
-    """The values of the job's one axis stand for what the output `over` will name."""
+    """The values of the job's one axis stand for what the output `over` will name. `said`: somebody says how many to expect."""
 
     over: str
     directory: bool
     place: Place
     key: str
+    said: bool = False
 
 
 @dataclass(frozen=True, slots=True)

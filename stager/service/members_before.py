@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from stager.adapters.results_store import ResultsStore
 from stager.model.scatter import Rows, unknown
 from stager.model.workflow import Workflow
 from stager.planning.reuse import as_far_as
@@ -33,23 +34,32 @@ def with_members_before(
     def found_of(asked: Workflow) -> Remembered | None:
         return found_before(replace(asked, scatters=()), settings, options, at_destinations(asked, access), tenant, env)
 
+    before: dict[str, Rows] = {}
     while unknown(workflow.scatters):
         found = found_of(workflow)
         if found is None or found.store is None:
-            return workflow
+            break
         rows = remembered_rows(workflow, found, tenant or "")
+        before |= rows_before(workflow, found.store, tenant or "")
         found.store.close()
         grown = as_far_as(expanded(workflow, rows), workflow.until) if rows else workflow
         again = found_of(grown) if rows else None
         if again is None:
-            return workflow
+            break
         stand = {each.name for each in grown.scatters if each.name in rows and each.maker in again.reuse.reused}
         if again.store is not None:
             again.store.close()
         if not stand:
-            return workflow
+            break
         workflow = grown if len(stand) == len(rows) else as_far_as(expanded(workflow, {name: rows[name] for name in stand}), workflow.until)
-    return workflow
+    assumed = {each.name: before[each.name] for each in unknown(workflow.scatters) if not each.said and before.get(each.name)}
+    return as_far_as(expanded(workflow, {}, assumed), workflow.until) if assumed else workflow
+
+
+def rows_before(workflow: Workflow, store: ResultsStore, tenant: str) -> dict[str, Rows]:
+    """What the run before named, of the same input or of another: it stands for what is not known."""
+    found = {each.name: store.members_before(tenant, workflow.name, each.maker, each) for each in unknown(workflow.scatters)}
+    return {name: rows for name, rows in found.items() if rows is not None}
 
 
 def remembered_rows(workflow: Workflow, found: Remembered, tenant: str) -> dict[str, Rows]:

@@ -117,9 +117,12 @@ def scattered(case: Case) -> Case:
     firsts = [part.workflow({}) for part in parts]
     spill = case.plans[0].spill_origin
     everything = sum(file.size_bytes or 0 for workflow in (*wholes, *firsts) for file in workflow.files.values())
-    most = max(entry.footprint_bytes for workflow in (*wholes, *firsts) for entry in make_plan(workflow, case.topology).jobs)
-    tight = spill is not None and random.random() < 0.5
-    capacity = int(12 * case.spread.sizes * most) + 1 if tight else int(12 * case.spread.sizes * everything) + 1
+    every = [make_plan(workflow, case.topology) for workflow in (*wholes, *firsts)]
+    most = max(entry.footprint_bytes for plan in every for entry in plan.jobs)
+    tight = random.random() < 0.4
+    # With a place to spill to each job has to fit. Without one nothing is promised once others have begun.
+    least = 12 * most if spill is not None else 1.5 * max(plan.smallest_capacity_bytes for plan in every)
+    capacity = int(case.spread.sizes * (least if tight else 12 * everything)) + 1
     topology = replace(case.topology, nodes=tuple(replace(node, capacity_bytes=capacity) for node in case.topology.nodes))
     plans = [make_plan(workflow, topology, spill_origin=spill) for workflow in firsts]
     whole_s = sum(make_plan(workflow, topology, spill_origin=spill).makespan_s for workflow in wholes)
@@ -131,7 +134,7 @@ def scattered(case: Case) -> Case:
         topology=topology,
         slack_s=slack_s,
         scatters=tuple(parts),
-        must_succeed=not case.spread.contents_vary,
+        must_succeed=not case.spread.contents_vary and (spill is not None or not tight),
         resumes_max=case.resumes_max + 30 if case.resumes_max else 0,
     )
 

@@ -14,7 +14,7 @@ from stager.model.workflow import Workflow
 from stager.planning.digest import workflow_digest
 from stager.planning.reuse import as_far_as
 from stager.readers.lines import WorkflowInvalid
-from stager.readers.native_scatter import expanded
+from stager.readers.native_scatter import assumed_rows, expanded
 from stager.readers.native_scattering import may_meet
 from stager.readers.paths import pattern_of
 from stager.worker.member_lists import members_in, members_of_directory
@@ -57,7 +57,7 @@ def test_until_members_are_known_as_many_jobs_as_expected_stand_for_them(place: 
     workflow = read(place, SPLIT)
     ids = ["split", "align[1]", "align[2]", "sort[1.bam]", "sort[2.bam]", "merge", "beside"]
     assert list(workflow.jobs) == ids
-    scatter = Scatter("align", "shards.txt", ("shard",), "split", ScatterForm.LINES, ("align[1]", "align[2]"))
+    scatter = Scatter("align", "shards.txt", ("shard",), "split", ScatterForm.LINES, ("align[1]", "align[2]"), said=True)
     assert workflow.scatters == (scatter,)
     assert workflow.jobs["align[1]"].after == ("split",)
     assert "jobs.align: 2 jobs are assumed; how many there are is known when job 'split' has made 'shards.txt'" in workflow.notes
@@ -85,7 +85,7 @@ def test_of_the_members_jobs_are_made_and_of_all_that_follow_from_them(place: Pa
 
 
 def replace_rows(scatter: Scatter, rows: Rows) -> Scatter:
-    return Scatter(scatter.name, scatter.over, scatter.keys, scatter.maker, scatter.form, (), rows)
+    return Scatter(scatter.name, scatter.over, scatter.keys, scatter.maker, scatter.form, (), rows, scatter.said)
 
 
 def test_it_is_the_workflow_that_would_have_been_written(place: Path) -> None:
@@ -197,6 +197,19 @@ def test_one_scatter_may_follow_another_and_each_is_known_in_its_turn(place: Pat
     both = expanded(first, {"d": (("z",),)})
     assert list(both.jobs) == ["a", "b[x]", "b[y]", "c", "d[z]", "e"]
     assert both == expanded(read(place, CHAINED), {"b": (("x",), ("y",)), "d": (("z",),)})
+
+
+def test_others_may_stand_for_what_is_not_known(place: Path) -> None:
+    before = read(place, CHAINED)
+    assert assumed_rows(before) == {"b": (("1",),), "d": (("1",),)} and not before.scatters[0].said
+    more = expanded(before, {}, {"d": (("x",), ("y",))})
+    assert list(more.jobs) == ["a", "b[1]", "c", "d[x]", "d[y]", "e"] and more.scatters[1].jobs == ("d[x]", "d[y]")
+    assert [note for note in more.notes if "jobs.d" in note] == [
+        "jobs.d: 2 jobs are assumed; how many there are is known when job 'c' has made 'm.txt'"
+    ]
+    first = expanded(more, {"b": (("z",),)})
+    assert list(first.jobs) == ["a", "b[z]", "c", "d[x]", "d[y]", "e"] and assumed_rows(first) == {"d": (("x",), ("y",))}
+    assert expanded(first, {"d": ()}) == replace(expanded(before, {"b": (("z",),), "d": ()}), scatter_book=more.scatter_book)
 
 
 def test_who_may_read_what_a_member_makes_waits_for_it_whatever_is_assumed(place: Path) -> None:
