@@ -38,7 +38,7 @@ REHOMED_MAX = 2
 def relieve(decision: Decision) -> None:
     """Once all nodes have begun what they can. Where nothing was found, it is looked again a little later: it takes long with many."""
     state = decision.state
-    if not (idle := spare_nodes(state)) or state.now < state.looked_at + LOOKS_EACH_S:
+    if state.now < state.looked_at + LOOKS_EACH_S or not (idle := list(spare_nodes(state))):
         return
     took, late = False, late_lines(state)
     for node in sorted(idle, key=lambda node: (node.line_bytes, node.id))[:LOOKED_AT] if late else ():
@@ -49,8 +49,8 @@ def relieve(decision: Decision) -> None:
         state.looked_at = state.now
 
 
-def spare_nodes(state: State) -> list[NodeEntry]:
-    return [node for name in state.spare if (node := state.nodes[name]).has_spare]
+def spare_nodes(state: State) -> Iterator[NodeEntry]:
+    return (node for name in state.spare if (node := state.nodes[name]).has_spare)
 
 
 def late_lines(state: State) -> list[NodeEntry]:
@@ -62,7 +62,7 @@ def late_lines(state: State) -> list[NodeEntry]:
 
 def look_again_at(state: State) -> float:
     """While a node has nothing to do and another one waits for its line: after twice the time each time, since nothing may happen on it."""
-    if not spare_nodes(state):
+    if not any(spare_nodes(state)):
         return inf
     if state.looked_at < state.now < state.looked_at + LOOKS_EACH_S:
         return state.looked_at + LOOKS_EACH_S
