@@ -242,8 +242,8 @@ def check_programs(workflow: Workflow, environ: Mapping[str, str]) -> list[Findi
     wanted: dict[tuple[str, str], str] = {}
     read: dict[str, tuple[tuple[str, ...], int]] = {}
     for job in workflow.jobs.values():
-        # Its programs are in the image.
-        if job.image is not None:
+        # Its programs are in the image, or come with its packages.
+        if job.image is not None or job.venv is not None:
             continue
         programs = job.argv[:1]
         if job.shell and quotes_like_sh(job.interpreter):

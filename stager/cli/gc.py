@@ -8,7 +8,7 @@ import click
 
 from stager.cli.options import RunName, json_option, print_json, settings_of, state_dir_option
 from stager.cli.reach import find_run, reach_here
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 from stager.service.state_dir import StateDir, results_of
 from stager.wire import GcRequest
 
@@ -30,16 +30,20 @@ Example:
 @state_dir_option
 @json_option
 def command(runs: tuple[str, ...], cache: bool, records: bool, results: bool, dry_run: bool, state_dir: Path | None, as_json: bool) -> None:
-    """Give space back: what jobs of runs that are over for good have printed, and kept sandboxes of failed jobs (`stager shell`). Ledgers
-    and reports of runs stay, unless --runs is said or RUNS are named: those go wholly. Never touches an origin, nor a byte that is not
+    """Give space back: what jobs of runs that are over for good have printed, kept sandboxes of failed jobs (`stager shell`), and
+    environments of packages (`venv:`) that were changed or not made to their end; with --cache all that no job uses now. Ledgers and
+    reports of runs stay, unless --runs is said or RUNS are named: those go wholly. Never touches an origin, nor a byte that is not
     durable.
     """
     with reach_here(state_dir) as client:
         names = [find_run(client, run).name for run in runs]
         forgotten = forget_results(settings_of(state_dir).state_dir, dry_run=dry_run) if results else 0
         report = client.gc(GcRequest(runs=names, cache=cache, dry_run=dry_run, records=records, results=results))
+        changed, changed_bytes = collect_environments(settings_of(state_dir).state_dir, unused=cache, dry_run=dry_run)
     if as_json:
-        print_json({**report.model_dump(mode="json"), "results": forgotten})
+        freed_bytes = report.freed_bytes + changed_bytes
+        said = {"results": forgotten, "environments": changed, "freed_bytes": freed_bytes}
+        print_json({**report.model_dump(mode="json"), **said})
         return
     parts = [f"the logs of jobs of {report.logs} runs"]
     parts += [f"{report.sandboxes} sandboxes of failed jobs"] if report.sandboxes else []
@@ -47,7 +51,15 @@ def command(runs: tuple[str, ...], cache: bool, records: bool, results: bool, dr
     parts += [f"{report.images} images"] if report.images else []
     parts += [f"{len(report.runs)} runs with their ledgers and reports"] if records or runs else []
     parts += [f"{forgotten} results of jobs"] if results else []
-    click.echo(f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}: {format_size(report.freed_bytes)}")
+    parts += [f"{counted(changed, 'environment')} of packages"] if changed else []
+    click.echo(f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}: {format_size(report.freed_bytes + changed_bytes)}")
+
+
+def collect_environments(state_dir: Path, *, unused: bool, dry_run: bool) -> tuple[int, int]:
+    # Few jobs have any.
+    from stager.worker.environment_tree import collected
+
+    return collected(state_dir, unused=unused, dry_run=dry_run)
 
 
 def forget_results(state_dir: Path, *, dry_run: bool) -> int:

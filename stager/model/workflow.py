@@ -106,6 +106,8 @@ class Origin:
 PLAIN_SH = ("/bin/sh", "-c")
 # The input of a job that is the image of its container. No workflow can name another file so.
 IMAGE_PATH = ".stager-image"
+# The one that is the lock file of its environment of Python packages.
+VENV_PATH = ".stager-venv"
 
 
 @acyclic
@@ -167,6 +169,11 @@ class Job:
     def image(self) -> str | None:
         """The file that its container is made of; None: it runs on the host as it is."""
         return next((entry.lfn for entry in self.inputs if entry.path == IMAGE_PATH), None)
+
+    @property
+    def venv(self) -> str | None:
+        """The lock file of its environment; None: it has none of its own."""
+        return next((entry.lfn for entry in self.inputs if entry.path == VENV_PATH), None)
 
     @property
     def lfns(self) -> tuple[str, ...]:

@@ -83,11 +83,11 @@ def candidates_of(workflow: Workflow, shape: Shape, topology: Topology) -> list[
     if not mountable or not all(node.can_link for node in topology.nodes):
         return []
     found = []
-    images = {job.image for job in workflow.jobs.values()}
+    whole = {lfn for job in workflow.jobs.values() for lfn in (job.image, job.venv)}
     for index, lfn in enumerate(shape.files):
         file = workflow.files[lfn]
-        # An image is unpacked, all of it.
-        if lfn in images:
+        # An image is unpacked, all of it, and an environment is made of all of its lock file.
+        if lfn in whole:
             continue
         if len(file.sources) != 1 or not shape.readers[index] or shape.size[index] <= COPY_BYTES_MAX:
             continue

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from stager.model.files import FileKind
 from stager.model.ids import digest_of
-from stager.model.workflow import IMAGE_PATH, PLAIN_SH, Job, Workflow
+from stager.model.workflow import IMAGE_PATH, PLAIN_SH, VENV_PATH, Job, Workflow
 
 # Another version never meets the keys of this one.
 KEY_VERSION = "1"
 PASSED = "passed variable "
-INPUT, OUTPUT, CONTAINER = "input ", "output ", "container"
+INPUT, OUTPUT = "input ", "output "
+SURROUNDINGS = {IMAGE_PATH: "container", VENV_PATH: "venv"}
 # By name, each as text. A passed variable has the keyed digest of its value.
 Parts = dict[str, str]
 
@@ -81,7 +82,7 @@ def parts_of(workflow: Workflow, job: Job, contents: Mapping[str, str], passed: 
         parts[PASSED + name] = passed[name]
     for entry in job.inputs:
         file = workflow.files[entry.lfn]
-        parts[CONTAINER if entry.path == IMAGE_PATH else INPUT + entry.path] = (
+        parts[SURROUNDINGS.get(entry.path, INPUT + entry.path)] = (
             contents[entry.lfn] + (" executable" if file.executable else "") + of_kind(file.kind)
         )
     for output in job.outputs:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from stager.model.files import Destination, File, FileKind
 from stager.model.scatter import Rows
-from stager.model.workflow import IMAGE_PATH, Job, JobInput, JobOutput, Origin, Workflow
+from stager.model.workflow import IMAGE_PATH, VENV_PATH, Job, JobInput, JobOutput, Origin, Workflow
 from stager.readers.lines import Findings, Place, nearest
 from stager.readers.native_catalog import Catalog, destination_of, moved
 from stager.readers.native_foreach import rows_of, unknown_set
@@ -19,19 +19,28 @@ from stager.readers.native_images import notes_on
 from stager.readers.native_left_out import left_out_match
 from stager.readers.native_references import rendered_path
 from stager.readers.native_scattering import Scattering, is_told_later, may_be_empty
-from stager.readers.native_spec import Axis, DestinationSpec, InputSpec, JobSettings, JobSpec, OutputSpec, Reference, WorkflowSpec
+from stager.readers.native_spec import (
+    IMAGE_NUMBER,
+    VENV_NUMBER,
+    Axis,
+    DestinationSpec,
+    InputSpec,
+    JobSettings,
+    JobSpec,
+    OutputSpec,
+    Reference,
+    WorkflowSpec,
+)
 from stager.readers.native_template import Template
 from stager.readers.paths import clean_path, escape_wildcards, fixed_directory
 from stager.readers.shells import STRICT_SH, in_image, strict_shell
 
 LINKS_MAX = 5_000_000
-# Behind all that `inputs:` lists.
-IMAGE_NUMBER = -1
 ID_LENGTH_MAX = 160
 ALONE = re.compile(
     r"(?:name|engine|origins|io_hints|on_failure|on_exists|spill|notify|budget|finish_by|objective|defaults|finals)\b"
     r"|jobs\.[^.]+\.(?:run|shell|inputs|after|env|env_pass|cores|memory|memory_limit|retries|timeout|type|stdin)\b"
-    r"|jobs\.[^.]+\.(?:isolate|container|idempotent|deterministic|reuse)\b"
+    r"|jobs\.[^.]+\.(?:isolate|container|venv|idempotent|deterministic|reuse)\b"
 )
 
 
@@ -266,7 +275,7 @@ class Expansion:
         inputs: tuple[JobInput, ...] = ()
         for number, item in enumerate(spec.inputs):
             inputs += self.inputs(entry, number, item, row)
-        inputs += self.image(entry, row)
+        inputs += self.surroundings(entry, row)
         after = tuple(dict.fromkeys(job_id for each in spec.after for job_id in self.waits(entry, each, row)))
         if (maker := self.scattering.makers.get(spec.name)) is not None and maker not in after:
             after = (*after, maker)
@@ -304,12 +313,14 @@ class Expansion:
             return settings.shell or self.strict_shell
         return in_image(settings.shell)
 
-    def image(self, entry: JobEntry, row: Mapping[str, str]) -> tuple[JobInput, ...]:
-        """Of its container, if it has one."""
-        item = entry.spec.settings.container
-        if item is None:
-            return ()
-        return tuple(self.shared(each.lfn, IMAGE_PATH) for each in self.inputs(entry, IMAGE_NUMBER, item, row))
+    def surroundings(self, entry: JobEntry, row: Mapping[str, str]) -> tuple[JobInput, ...]:
+        """The image of its container and the lock file of its environment, if it has them."""
+        found: tuple[JobInput, ...] = ()
+        for number, path in ((IMAGE_NUMBER, IMAGE_PATH), (VENV_NUMBER, VENV_PATH)):
+            item = entry.spec.input_at(number)
+            if item is not None:
+                found += tuple(self.shared(each.lfn, path) for each in self.inputs(entry, number, item, row))
+        return found
 
     def waits(self, entry: JobEntry, each: tuple[Template, Place, str], row: Mapping[str, str]) -> tuple[str, ...]:
         """All jobs of an entry by its name, or one by its id."""

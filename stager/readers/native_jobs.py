@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from stager.model.files import OnExists
 from stager.readers.lines import Node, closest
+from stager.readers.native_environments import read_venv
 from stager.readers.native_foreach import read_foreach
 from stager.readers.native_form import Fields, Form
 from stager.readers.native_images import read_container
@@ -52,6 +53,7 @@ def read_settings(fields: Fields, names: Names, base: JobSettings) -> JobSetting
     if timeout is not None and timeout <= 0:
         fields.form.findings.note(fields.place("timeout"), fields.at("timeout"), "a job needs a time above 0; leave it out for no limit")
     limit = read_memory_limit(fields, memory, base.memory_limit_bytes)
+    container = read_container(fields, names, base.container)
     return JobSettings(
         shell=read_shell(fields, base.shell),
         cores=fields.integer("cores", base.cores, least=1),
@@ -66,7 +68,8 @@ def read_settings(fields: Fields, names: Names, base: JobSettings) -> JobSetting
         deterministic=fields.boolean("deterministic", base.deterministic),
         reuse=read_reuse(fields, base.reuse),
         on_exists=fields.choice("on_exists", OnExists, OnExists.FAIL) if fields.get("on_exists") else base.on_exists,
-        container=read_container(fields, names, base.container),
+        container=container,
+        venv=read_venv(fields, names, base.venv, container),
     )
 
 

@@ -127,7 +127,7 @@ def kept_inputs(entry: JobEntry, expansion: Expansion) -> dict[int, tuple[JobInp
     """Of lines that are the same for all its jobs, and are of origins or of sets."""
     kept = {}
     for number, found in entry.constant_inputs.items():
-        item = entry.spec.settings.container if number < 0 else entry.spec.inputs[number]
+        item = entry.spec.input_at(number)
         if item is not None and (item.reference.origin or item.reference.path.source in expansion.catalog.sets):
             kept[number] = found
     return kept

@@ -71,6 +71,7 @@ SHARED_KEYS = (
     "env_pass",
     "isolate",
     "container",
+    "venv",
     "idempotent",
     "deterministic",
     "reuse",
@@ -87,6 +88,8 @@ SCATTER_KEYS = ("over", "as", "expect")
 OUTPUT_KEYS = ("file", "dir", "to", "optional", "size", "on_exists", "executable", "literal")
 OUTPUT_VALUE_KEYS = ("to", "optional", "size", "on_exists", "executable", "literal")
 FINAL_KEYS = ("to", "on_exists")
+# The inputs of a job that stand beside `inputs:`, behind all that it lists.
+IMAGE_NUMBER, VENV_NUMBER = -1, -2
 HINT_KEYS = ("compute", "output", "read_fraction")
 
 
@@ -231,6 +234,7 @@ class JobSettings:
     reuse: bool = True
     on_exists: OnExists | None = None
     container: InputSpec | None = None
+    venv: InputSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +261,12 @@ class JobSpec:
     when: str = ""
     scatter: ScatterSpec | None = None
 
+    def input_at(self, number: int) -> InputSpec | None:
+        """A line of `inputs:`, or what stands beside them."""
+        if number >= 0:
+            return self.inputs[number]
+        return self.settings.container if number == IMAGE_NUMBER else self.settings.venv
+
     @property
     def holes(self) -> set[Hole]:
         """Of all its texts: the places that its foreach values are put in."""
@@ -264,7 +274,7 @@ class JobSpec:
         places += [output.path for output in self.outputs]
         places += [output.destination.path for output in self.outputs if output.destination is not None]
         places += [template for _, template in self.settings.env] + [template for template, _, _ in self.after]
-        places += [self.settings.container.reference.path] if self.settings.container is not None else []
+        places += [each.reference.path for each in (self.settings.container, self.settings.venv) if each is not None]
         places += [*self.argv, *(stream for stream in self.streams if stream is not None)]
         return {hole for template in places for hole in template.holes} | set(self.shell_holes)
 

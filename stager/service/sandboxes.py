@@ -20,7 +20,7 @@ from stager.service.inquiry import Inquiry
 from stager.service.known_runs import KnownRuns
 from stager.worker import AttemptSpec, InputAccess, Kept, KeptSandboxes
 from stager.worker.images import environment_in, noted
-from stager.worker.place import read_json
+from stager.worker.place import packages_noted, read_json
 from stager.worker.spec import SCRATCH
 
 INSPECTIONS = itertools.count(1)
@@ -120,7 +120,7 @@ class Sandboxes:
             lock=found.place.lock,
             program=self.program,
             command=[*entry.argv] or [entry.shell],
-            env=environment_in(spec, found.place, {}, container),
+            env=environment_in(spec, found.place, {}, container, packages_noted(found.place)),
             env_pass=[name for name in entry.env_pass if name not in declared],
             mounts=mounts,
             missing=missing,

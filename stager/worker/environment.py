@@ -21,3 +21,11 @@ def job_environment(
     """
     own = {"STAGER_RUN": spec.run_id, "STAGER_JOB": spec.job_id, "STAGER_ATTEMPT": spec.attempt_id}
     return DEFAULT | dict(images) | dict(inherited) | {"HOME": sandbox, "TMPDIR": f"{sandbox}/{SCRATCH}"} | dict(spec.env) | own
+
+
+def with_packages(env: dict[str, str], directory: str) -> dict[str, str]:
+    """As the `activate` of a virtual environment has it."""
+    if not directory:
+        return env
+    path = env.get("PATH")
+    return env | {"VIRTUAL_ENV": directory, "PATH": f"{directory}/bin:{path}" if path else f"{directory}/bin"}

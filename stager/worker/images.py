@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from stager.model.errors import ErrorClass, Fault, Transient, error_from
 from stager.wire.node import StagedIn
-from stager.worker.environment import job_environment
+from stager.worker.environment import job_environment, with_packages
 from stager.worker.place import Place, read_json, write_json
 from stager.worker.spec import AttemptInput, AttemptSpec, InputAccess
 from stager.worker.unpack import SANDBOX_AT
@@ -121,10 +121,14 @@ def directory_of(container: Container) -> str:
     return os.path.basename(os.path.dirname(container.root_dir))
 
 
-def environment_in(spec: AttemptSpec, place: Place, inherited: Mapping[str, str], container: Container | None) -> dict[str, str]:
-    """The job's, with the variables of its image below its own."""
+def environment_in(
+    spec: AttemptSpec, place: Place, inherited: Mapping[str, str], container: Container | None, packages: str = ""
+) -> dict[str, str]:
+    """The job's, with the variables of its image below its own. `packages`: the directory of its environment of packages; empty: it has
+    none.
+    """
     if container is None:
-        return job_environment(spec, place.sandbox, inherited)
+        return with_packages(job_environment(spec, place.sandbox, inherited), packages)
     return job_environment(spec, SANDBOX_AT, inherited, container.env)
 
 

@@ -64,6 +64,11 @@ class Place:
         return f"{self.directory}/members.json"
 
     @property
+    def environment(self) -> str:
+        """The environment of packages that the job uses; of one without it is not there."""
+        return f"{self.directory}/environment.json"
+
+    @property
     def lock(self) -> str:
         return f"{self.directory}/lock"
 
@@ -77,6 +82,12 @@ class Place:
 
     def drop(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def packages_noted(place: Place) -> str:
+    """The directory of the environment that an attempt had; empty: it had none of its own."""
+    said = read_json(place.environment)
+    return "" if said is None else str(said["root_dir"])
 
 
 def log_paths(state_dir: Path, spec: AttemptSpec) -> tuple[str, str]:

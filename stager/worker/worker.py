@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,6 +34,9 @@ from stager.worker.node_port import UNASKED_CODES, NodePort
 from stager.worker.place import Place, log_paths, publish_json, read_json, write_json
 from stager.worker.reaper import Reaper
 from stager.worker.spec import SCRATCH, AttemptSpec, InputAccess
+
+if TYPE_CHECKING:
+    from stager.worker.environments import Environments
 
 # Larger logs are copied in a thread, so that other attempts go on meanwhile.
 INLINE_COPY_BYTES = 1 << 20
@@ -67,6 +70,7 @@ class Worker:
         self.state_dir, self.node, self.binary, self.inherited, self.epoch = state_dir, node, binary, dict(inherited), epoch
         self.cgroup = cgroup
         self.images = Images(state_dir, keep_images_bytes)
+        self.environments: Environments | None = None
         self.reapers: dict[str, Reaper] = {}
         # Attempts between their first step and the start of their reaper; True: to be ended.
         self.starting: dict[str, bool] = {}
@@ -178,17 +182,20 @@ class Worker:
             return failed(spec, direct_access.not_staged(spec, problem) or unless_unasked(problem))
         if self.starting[spec.attempt_id]:
             return self._result(spec, {"outcome": "killed"}, staged.copied_bytes)
-        container, image = None, spec.image
-        if image is not None:
+        container, packages = None, ""
+        if spec.image is not None or spec.venv is not None:
             try:
-                container = await self.images.container_of(spec, image, place, staged)
+                if spec.image is not None:
+                    container = await self.images.container_of(spec, spec.image, place, staged)
+                if spec.venv is not None:
+                    packages = await self._environments().environment_of(spec, spec.venv, place, staged)
             except StagerError as problem:
                 return failed(spec, problem.fault())
             if self.starting[spec.attempt_id]:
                 return self._result(spec, {"outcome": "killed"}, staged.copied_bytes)
         try:
             logs = self._prepare(spec, place)
-            env = environment_in(spec, place, self.inherited, container)
+            env = environment_in(spec, place, self.inherited, container, packages)
             orders = reaper.reaper_spec(spec, place, env, msgspec.to_builtins(staged.mounts), logs, self.epoch, container)
             started = self.reapers[spec.attempt_id] = Reaper(self.binary, orders, logs[1], self.cgroup)
             started.copied_bytes = staged.copied_bytes
@@ -196,6 +203,14 @@ class Worker:
             text = f"job {spec.job_id!r} could not be started: {problem}"
             return failed(spec, Fault(ErrorClass.TRANSIENT, "start_failed", text, spec.job_id))
         return started
+
+    def _environments(self) -> Environments:
+        if self.environments is None:
+            # Few jobs have any, and others begin sooner without this.
+            from stager.worker.environments import Environments
+
+            self.environments = Environments(self.state_dir)
+        return self.environments
 
     def _prepare(self, spec: AttemptSpec, place: Place) -> tuple[str, str]:
         os.mkdir(f"{place.sandbox}/{SCRATCH}", 0o700)

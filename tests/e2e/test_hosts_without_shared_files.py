@@ -14,6 +14,7 @@ from tests.e2e.apart_rig import SCRATCH, Apart
 from tests.e2e.nodes_rig import batches_of, given_in
 from tests.testbed.images import docker_archive, programs
 from tests.testbed.network import Network, needs_network
+from tests.testbed.wheels import locked, wheel
 
 # One worker starts the hosts once for all of them.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hosts-without-shared-files"), pytest.mark.timeout(600)]
@@ -130,6 +131,29 @@ def test_a_host_gets_the_image_of_a_container_as_an_input(apart: Apart, short_di
     apart.stager.run("submit", written(apart, BOXED))
     assert apart.stored()["boxed"] == b"it is\ngiven\n"
     assert sum(len(list(host.outside(SCRATCH).glob("images/sha256-*"))) for host in apart.sites.values()) == 1
+
+
+PACKED = """
+stager: 1
+name: packed
+origins:
+  lab: ORIGIN
+jobs:
+  packed: {run: 'probe > made', venv: 'lab:packages.lock', outputs: {made: {to: lab:packed}}}
+"""
+
+
+def test_a_host_makes_the_environment_of_a_lock_file(apart: Apart) -> None:
+    module = 'import sys\n\ndef main():\n    print("packed", sys.prefix)\n'
+    for host in apart.sites.values():
+        apart.put("packages.lock", locked(wheel(host.outside("/srv/wheels"), "probe", "1.0", module)).encode())
+        told = host.outside("/srv/.config/pip/pip.conf")
+        told.parent.mkdir(parents=True)
+        told.write_text("[global]\nno-index = true\nfind-links = /srv/wheels\n")
+    apart.stager.run("submit", written(apart, PACKED))
+    said, prefix = apart.stored()["packed"].decode().split()
+    made = [path for host in apart.sites.values() for path in host.outside(SCRATCH).glob("environments/*/environment.json")]
+    assert said == "packed" and len(made) == 1 and prefix == f"{SCRATCH}/environments/{made[0].parent.name}"
 
 
 HELD = """

@@ -84,6 +84,13 @@ def test_of_the_members_jobs_are_made_and_of_all_that_follow_from_them(place: Pa
     assert set(workflow.files) == {lfn for job in workflow.jobs.values() for lfn in job.lfns}
 
 
+def test_jobs_that_are_made_of_members_have_the_packages_of_their_lock_file(place: Path) -> None:
+    before = read(place, SPLIT.replace("    scatter: {over", "    venv: here:raw_1.txt\n    scatter: {over"))
+    for workflow in (before, expanded(before, {"align": ROWS})):
+        aligns = [job for job in workflow.jobs.values() if job.job_type == "align"]
+        assert aligns and all(job.venv == "raw_1.txt" for job in aligns) and "raw_1.txt" in workflow.files
+
+
 def replace_rows(scatter: Scatter, rows: Rows) -> Scatter:
     return Scatter(scatter.name, scatter.over, scatter.keys, scatter.maker, scatter.form, (), rows, scatter.said)
 

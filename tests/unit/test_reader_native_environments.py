@@ -1,0 +1,66 @@
+"""`venv:` of native workflows: the nearest wins, and the lock file is an input and a part of the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stager.model.workflow import VENV_PATH, Workflow
+from stager.planning.job_key import differences, key_of
+from stager.readers.lines import WorkflowInvalid
+from stager.readers.sniff import read_workflow
+from tests.unit.reader_origins import DirectoryAccess
+
+
+def read(place: Path, text: str) -> Workflow:
+    for name in ("a.lock", "b.lock", "a.tar"):
+        (place / name).write_text(name)
+    (place / "w.yml").write_text("stager: 1\n" + text)
+    return read_workflow(place / "w.yml", access=DirectoryAccess(place))
+
+
+TEXT = """
+types: {kind: {venv: here:b.lock, run: 'true'}}
+defaults: {venv: here:a.lock}
+jobs:
+  plain: {run: 'true'}
+  typed: {type: kind}
+  off: {run: 'true', venv: none}
+  boxed: {run: 'true', venv: none, container: here:a.tar}
+  each: {foreach: {lock: [a, b]}, run: 'true', venv: "here:{lock}.lock"}
+"""
+
+
+def test_the_nearest_word_wins_and_none_switches_off(tmp_path: Path) -> None:
+    workflow = read(tmp_path, TEXT)
+    locks = {job.id: job.venv for job in workflow.jobs.values()}
+    assert locks == {"plain": "a.lock", "typed": "b.lock", "off": None, "boxed": None, "each[a]": "a.lock", "each[b]": "b.lock"}
+    assert workflow.jobs["plain"].inputs[-1].path == VENV_PATH and workflow.files["a.lock"].is_external
+
+
+def test_its_content_is_in_the_key_of_the_job(tmp_path: Path) -> None:
+    workflow = read(tmp_path, TEXT)
+    before, now = (key_of(workflow, workflow.jobs["plain"], {"a.lock": content}, {}) for content in ("one", "two"))
+    assert [each.text for each in differences(before.parts, now.parts)] == ["venv: one before, two now"] and before.digest != now.digest
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("jobs: {a: {run: x, venv: 'here:*.lock'}}", "2:26: jobs.a.venv: a lock file is one file; name it"),
+        ("jobs: {a: {run: x, venv: absent.lock}}", "jobs.a.venv: no job makes 'absent.lock'"),
+        (
+            "jobs: {a: {run: x, venv: here:a.lock, container: here:a.tar}}",
+            "jobs.a.venv: a job in a container has the packages of its image",
+        ),
+        ("defaults: {venv: here:a.lock}\njobs: {a: {run: x, container: here:a.tar}}", "3:31: jobs.a.container: a job in a container has"),
+        ("jobs: {a: {run: x, conda: env.yml}}", "2:20: jobs.a.conda: conda environments are not made here; write container: IMAGE, or"),
+        ("defaults: {conda: env.yml}\njobs: {a: {run: x}}", "2:12: defaults.conda: conda environments are not made here"),
+        ("engine: airflow\njobs: {a: {venv: here:a.lock, outputs: [b]}}", "jobs.a.venv: airflow runs the jobs of this workflow"),
+    ],
+)
+def test_what_cannot_be_is_told_where_it_stands(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(WorkflowInvalid) as caught:
+        read(tmp_path, text)
+    assert told in str(caught.value), str(caught.value)
