@@ -5,7 +5,8 @@ with so many cores and empty caches. All run the very same commands: Montage as 
 jobs wait as long as was recorded, scaled. `cold` has nothing but the inputs at the origin. `again` is the same command once more. Before
 `edit` the command of one job is changed. No process of an engine lives from one to the next. Told are seconds until all finals are at
 their origin, bytes over the line (both ways, headers included), and jobs that ran. The finals are read at the origin after each run; where
-they differ between engines, this ends with 1. Rows in which the machine was more than 85 % busy are marked *. Goals of stager: faster than
+they differ between engines, this ends with 1. A run that is not done after `--limit` seconds is stopped, and its engine is out of that
+race. Rows in which the machine was more than 85 % busy are marked *. Goals of stager: faster than
 each of the others when cold, and nothing moved again. Again:
 `python benchmarks/bench_race.py [--only stager,s3,montage] [--rounds 3]`.
 """
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.measuring import watched
 from benchmarks.race.nextflow import Nextflow
 from benchmarks.race.results import PHASES, Figure, Results, Row, size
-from benchmarks.race.sides import Lane, MakeAndRclone, Ours, Side
+from benchmarks.race.sides import Lane, MakeAndRclone, Ours, OutOfTime, Side
 from benchmarks.race.sites import KINDS, Site, site_of
 from benchmarks.race.snakemake import Snakemake
 from benchmarks.race.workflows import RACES, Race
@@ -73,6 +74,10 @@ class Bench:
                     side.run()
                 moved = self.line_bytes() - before
                 figure = Figure(watch.took_s, moved, side.ran(), watch.busy, lane.site.sums(lane.target, lane.race.finals))
+            except OutOfTime:
+                print(f"{row.race}, {row.kind}, {row.phase}, {side.name}: stopped after {self.limit_s:g} s", flush=True)
+                self.results.stopped[row, side.name] = self.limit_s
+                return
             except AssertionError as error:
                 self.results.wrong(row, side.name, " ".join(str(error).split())[:1500])
                 return
@@ -114,7 +119,7 @@ def main() -> int:
     parser.add_argument("--rtt-ms", type=float, default=30.0)
     parser.add_argument("--rate", type=float, default=100.0, help="of the line, in Mbit/s")
     parser.add_argument("--cores", type=int, default=2, help="jobs at once")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds that one run may take")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a run of an engine is stopped")
     parser.add_argument("--dir", help="where engines keep their files; the disk there counts")
     given = parser.parse_args()
     if reason := why_not():

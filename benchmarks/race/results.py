@@ -44,6 +44,8 @@ class Results:
     wanted_jobs: dict[Row, int] = field(default_factory=dict)
     figures: dict[Row, dict[str, list[Figure]]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    # Seconds after which a side was stopped.
+    stopped: dict[tuple[Row, str], float] = field(default_factory=dict)
 
     def add(self, row: Row, side: str, figure: Figure) -> None:
         """With the results of every round held against those of the side that came first."""
@@ -74,12 +76,15 @@ class Results:
 
     def table(self, sides: Sequence[str]) -> str:
         """Markdown: seconds, bytes over the line, jobs that ran; medians of the rounds."""
-        there = [side for side in sides if any(side in found for found in self.figures.values())]
+        there = list(sides)
         lines = [f"| workflow | origin | run | {' | '.join(there)} |", f"|{'---|' * (3 + len(there))}"]
         for row, found in self.figures.items():
-            cells = [cell(found[side]) if side in found else "no result" for side in there]
+            cells = [cell(found[side]) if side in found else self.without(row, side) for side in there]
             lines.append(f"| {row.race} | {row.kind} | {row.phase} | {' | '.join(cells)} |")
         return "\n".join(lines)
+
+    def without(self, row: Row, side: str) -> str:
+        return f"stopped after {self.stopped[row, side]:.0f} s" if (row, side) in self.stopped else "no result"
 
     def goals(self) -> Iterable[str]:
         for row, found in self.figures.items():
@@ -95,6 +100,10 @@ class Results:
                 if side != OURS and row.phase == "cold":
                     ratio = middle(theirs, "took_s") / middle(ours, "took_s")
                     yield f"goal: {name}: {side} took {ratio:.2f} times as long, wanted > 1: {verdict(ratio > 1)}"
+            for (stopped, side), limit_s in self.stopped.items():
+                if stopped == row and side != OURS and row.phase == "cold":
+                    ratio = limit_s / middle(ours, "took_s")
+                    yield f"goal: {name}: {side} took more than {ratio:.2f} times as long, wanted > 1: {verdict(ratio > 1)}"
             if middle(ours, "jobs") != self.wanted_jobs[row]:
                 yield f"note: {name}: {middle(ours, 'jobs'):.0f} jobs ran, where {self.wanted_jobs[row]} had to"
 

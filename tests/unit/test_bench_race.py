@@ -33,6 +33,15 @@ def test_finals_that_differ_between_engines_are_an_error() -> None:
     ]
 
 
+def test_an_engine_that_was_stopped_has_no_result_and_was_slower_by_the_limit() -> None:
+    results = Results({"montage": 3}, {COLD: 3})
+    results.add(COLD, "stager", figure(mosaic="a"))
+    results.stopped[COLD, "slow"] = 120.0
+    assert results.errors == []
+    assert "| stopped after 120 s |" in results.table(["stager", "slow"])
+    assert list(results.goals()) == ["goal: montage, s3, cold: slow took more than 120.00 times as long, wanted > 1: met"]
+
+
 def test_a_second_round_is_held_against_the_first() -> None:
     results = Results()
     results.add(COLD, "stager", figure(mosaic="a"))
