@@ -8,7 +8,7 @@ from stager.adapters.plots import LINES, label_of
 from stager.cli.links import assumed_rates, link_lines
 from stager.cli.tables import console, print_table, rate_text
 from stager.model.prices import ClusterPrices, PriceTable
-from stager.model.units import format_duration, format_size
+from stager.model.units import format_duration, format_money, format_size
 from stager.service.choices import Choice, Question
 from stager.service.choices_json import link_notes, links_of
 
@@ -25,11 +25,6 @@ COLUMNS = (
     ("WAN", "right"),
     ("", "left"),
 )
-
-
-def money(amount: float) -> str:
-    """Cents where there are some, else as many places as it takes to see something."""
-    return f"{amount:.2f}" if amount >= 0.1 or amount == 0 else f"{amount:.2g}" if amount >= 1e-4 else f"{amount:.1e}"
 
 
 def print_choices(question: Question, table: PriceTable, choices: Sequence[Choice]) -> None:
@@ -83,9 +78,9 @@ def choice_row(choice: Choice) -> list[str]:
         f"{life.compute_node_hours:.3g}",
         f"{life.io_node_hours:.3g}",
         f"{life.usage.reads + life.usage.writes:,}",
-        money(bill.egress),
-        money(bill.storage),
-        money(bill.total),
+        format_money(bill.egress),
+        format_money(bill.storage),
+        format_money(bill.total),
         rate_text(life.hit_rate) if choice.io_nodes else "",
         format_size(life.wan_bytes),
         marks(choice),
@@ -122,7 +117,8 @@ def print_sureness(question: Question, choices: Sequence[Choice]) -> None:
         if choice.expected is not None:
             (low, high), (little, much) = choice.wall_s_range, choice.total_range
             out.print(
-                f"  {label_of(choice)}: {format_duration(low)} to {format_duration(high)}, {money(little)} to {money(much)}", markup=False
+                f"  {label_of(choice)}: {format_duration(low)} to {format_duration(high)}, {format_money(little)} to {format_money(much)}",
+                markup=False,
             )
     unknown = assumed_rates(links_of(question))
     if question.cluster.assumed and unknown:

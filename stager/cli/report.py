@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from stager import wire
-from stager.cli.estimates import missing_notes, money
+from stager.cli.estimates import missing_notes
 from stager.cli.links import link_lines
 from stager.cli.money import budget_line
 from stager.cli.options import RunName, json_option, params_text, prices_option, print_json, state_dir_option
@@ -22,7 +22,7 @@ from stager.cli.run_page import page_of
 from stager.cli.tables import print_table
 from stager.model.cluster import Cluster
 from stager.model.prices import ClusterPrices, PriceTable, prices_for
-from stager.model.units import format_duration, format_size
+from stager.model.units import format_duration, format_money, format_size
 from stager.planning.plan import Plan
 from stager.readers.topology import read_topology
 from stager.service.choices_json import link_notes
@@ -176,7 +176,13 @@ def hours(amount: float) -> str:
     return f"{amount:.3g}"
 
 
-TELL: dict[str, Callable[[float], str]] = {"seconds": format_duration, "bytes": format_size, "money": money, "share": share, "count": count}
+TELL: dict[str, Callable[[float], str]] = {
+    "seconds": format_duration,
+    "bytes": format_size,
+    "money": format_money,
+    "share": share,
+    "count": count,
+}
 
 
 def print_spent(spent: TimeSpent) -> None:

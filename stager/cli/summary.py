@@ -62,10 +62,10 @@ def tell_figures(summary: wire.RunSummary) -> None:
     there = f", {format_size(summary.adopted_bytes)} already there" if summary.adopted_bytes else ""
     sent = f"{format_size(summary.uploaded_bytes)} uploaded{there}"
     click.echo(f"  durable  {summary.finals_durable} of {summary.finals_total} finals, {sent}")
-    if summary.budget is not None:
-        click.echo(f"  {budget_line(summary.budget, goes_on=False)}")
     for method, count in sorted(summary.finals.items()):
         click.echo(f"           {count} {METHODS.get(method, method)}")
+    if summary.budget is not None:
+        click.echo(f"  {budget_line(summary.budget, goes_on=False)}")
     for told in summary.finals_superseded[:MISSING_SHOWN]:
         click.echo(f"stager: warning: {told}", err=True)
     for lfn in summary.finals_missing[:MISSING_SHOWN]:

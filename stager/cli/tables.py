@@ -23,8 +23,9 @@ PIPE_WIDTH = 160
 
 
 def console(*, stderr: bool = False) -> Console:
+    """A line stays one in a pipe: what reads it looks for words."""
     made = Console(highlight=False, soft_wrap=False, stderr=stderr)
-    return made if made.is_terminal else Console(highlight=False, width=PIPE_WIDTH, stderr=stderr)
+    return made if made.is_terminal else Console(highlight=False, width=PIPE_WIDTH, soft_wrap=True, stderr=stderr)
 
 
 def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> None:
@@ -34,7 +35,7 @@ def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]
         table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    console().print(table)
+    console().print(table, soft_wrap=False)
 
 
 def rate_text(rate: float | None, places: int = 0) -> str:

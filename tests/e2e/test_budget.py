@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,7 +116,7 @@ def test_what_may_cost_more_is_refused_and_what_begins_anyway_is_paused_and_goes
     assert "in EUR, and run w-1" in stager.run("resume", "w-1", "--budget", "90 EUR", code=2).stderr
     done = stager.run("resume", "w-1", "--budget", "900 USD")
     assert bed.ran() == sorted(str(number) for number in range(JOBS)), "each job ran once"
-    assert "of 900.00 USD spent" in done.stdout
+    assert re.search(r"  durable .*\n( {11}.*\n)+  cost: .* of 900.00 USD spent", done.stdout), "what is said of finals stands together"
     report = stager.run("report", "w-1", "--prices", bed.place / "prices.yml").stdout
     assert "of 900.00 USD spent" in report
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from stager.cli import main as program
 from stager.cli.exits import BY_CLASS, BY_STATE, Exit
-from stager.cli.tables import print_table
+from stager.cli.tables import console, print_table
 from stager.model.errors import BY_CLASS as ERRORS
 from stager.model.errors import ErrorClass
 from stager.scheduler.commands import RunOutcome
@@ -83,6 +83,15 @@ def test_tables_print_names_with_brackets_as_they_are(capsys: pytest.CaptureFixt
         ["project[raw/a.fits]", "o/[br].txt"],
         ["fit[2,red]", "[bold]x[/bold]"],
     ]
+
+
+def test_a_line_stays_one_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once it was broken in the middle, at a width that no terminal had."""
+    line = "fetches 50 MB/s (assumed), " * 12
+    console().print(line, markup=False)
+    assert capsys.readouterr().out == f"{line}\n"
+    print_table([("job", "left"), ("why", "left")], [("a", "word " * 60)])
+    assert all(len(shown) <= 160 for shown in capsys.readouterr().out.splitlines())
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from stager.adapters.plots import plot_choices
 from stager.cli.cost_estimate import command
-from stager.cli.estimates import money
 from stager.model.errors import InvalidInput, Refused
+from stager.model.units import format_money
 from stager.planning.cost import Bill, Usage
 from stager.service.choices import Choice, Simulated
 
@@ -201,6 +201,8 @@ def test_a_picture_is_the_same_bytes_each_time_and_says_what_it_shows(tmp_path: 
         plot_choices(choices(), "USD", "made up", tmp_path / "one.doc")
 
 
-@pytest.mark.parametrize(("amount", "text"), [(0, "0.00"), (12.345, "12.35"), (0.012345, "0.012"), (0.00001234, "1.2e-05")])
+@pytest.mark.parametrize(
+    ("amount", "text"), [(0, "0.00"), (12.345, "12.35"), (0.012345, "0.012"), (0.00001234, "0.000012"), (1.7e-9, "0.000000002")]
+)
 def test_small_money_is_still_seen(amount: float, text: str) -> None:
-    assert money(amount) == text
+    assert format_money(amount) == text
