@@ -45,12 +45,12 @@ def command(runs: tuple[str, ...], cache: bool, records: bool, results: bool, dr
         said = {"results": forgotten, "environments": changed, "freed_bytes": freed_bytes}
         print_json({**report.model_dump(mode="json"), **said})
         return
-    parts = [f"the logs of jobs of {report.logs} runs"]
-    parts += [f"{report.sandboxes} sandboxes of failed jobs"] if report.sandboxes else []
-    parts += [f"{report.replicas} replicas"] if cache or report.replicas else []
-    parts += [f"{report.images} images"] if report.images else []
-    parts += [f"{len(report.runs)} runs with their ledgers and reports"] if records or runs else []
-    parts += [f"{forgotten} results of jobs"] if results else []
+    parts = [f"the logs of jobs of {counted(report.logs, 'run')}"]
+    parts += [f"{report.sandboxes} sandbox{'' if report.sandboxes == 1 else 'es'} of failed jobs"] if report.sandboxes else []
+    parts += [counted(report.replicas, "replica")] if cache or report.replicas else []
+    parts += [counted(report.images, "image")] if report.images else []
+    parts += [f"{counted(len(report.runs), 'run')} with ledgers and reports"] if records or runs else []
+    parts += [f"{counted(forgotten, 'result')} of jobs"] if results else []
     parts += [f"{counted(changed, 'environment')} of packages"] if changed else []
     click.echo(f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}: {format_size(report.freed_bytes + changed_bytes)}")
 

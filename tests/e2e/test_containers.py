@@ -157,7 +157,7 @@ def test_images_that_no_job_uses_give_way_to_others_and_gc_takes_them(short_dir:
         assert bed.out("a.txt") == "one" and unpacked(bed) == first, "unpacked once more"
         told = bed.stager.json("gc", "--cache", "--dry-run")
         assert told["images"] == 1 and unpacked(bed) == first
-        assert "1 images" in bed.stager.run("gc", "--cache").stdout and unpacked(bed) == set()
+        assert "1 image: " in bed.stager.run("gc", "--cache").stdout and unpacked(bed) == set()
     finally:
         bed.stager.end()
 
