@@ -137,7 +137,8 @@ class Walk(Trail):
         """Back to when the job could have begun at the earliest; the attempt whose end made it so, if it was one."""
         floor_at, above, remade = self.floor_of(attempt)
         called_at = newest(self.times.called.get(attempt.job, []), attempt.begun_at)
-        base = floor_at if called_at is None else max(floor_at, called_at)
+        known_at, _ = self.times.scattered.get(attempt.job, (floor_at, ""))
+        base = max(floor_at, known_at) if called_at is None else max(floor_at, called_at)
         arrival, lfn = self.last_arrival(attempt)
         came_at = base if arrival is None else max(base, ended_at(arrival))
         admitted_at = newest(self.times.admitted.get(attempt.job, []), attempt.begun_at) or base
@@ -148,6 +149,9 @@ class Walk(Trail):
             self.through_move(arrival, lfn, base, attempt.job)
             self.back(max(base, admitted_at), MOVING[arrival.way], self.place_of(arrival, lfn), attempt.job, lfn)
             self.while_unadmitted(attempt, base)
+        if known_at > floor_at and called_at is None:
+            # Jobs were made of the members that the one above it had named.
+            self.back(floor_at, Cause.SCHEDULER)
         self.back(floor_at, Cause.ENGINE, job=attempt.job)
         if above is None and self.taken_at(attempt) == floor_at:
             self.back(self.times.submitted_at, Cause.OTHERS, job=attempt.job)
@@ -162,6 +166,10 @@ class Walk(Trail):
             made = newest_commit(self.of_job.get(parent, []), attempt.begun_at)
             if made is not None and ended_at(made) > floor_at:
                 floor_at, above = ended_at(made), made
+        known_at, maker = self.times.scattered.get(attempt.job, (-inf, ""))
+        named = newest_commit(self.of_job.get(maker, []), known_at)
+        if floor_at < known_at and named is not None and ended_at(named) > floor_at:
+            floor_at, above = ended_at(named), named
         taken_at = self.taken_at(attempt)
         if taken_at > floor_at:
             # Where it was taken over because of what an attempt made, that one was waited for.

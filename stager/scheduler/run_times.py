@@ -107,6 +107,8 @@ class RunTimes:
         self.remade: dict[str, list[float]] = {}
         # By job of this run: when it was found done, since what it would make was made elsewhere, and by which run.
         self.taken: dict[str, tuple[float, str]] = {}
+        # By job of this run that members brought, or changed: when, and the job that named them.
+        self.scattered: dict[str, tuple[float, str]] = {}
         self.backoffs: dict[str, list[tuple[float, float]]] = {}
         # By job of this run: from when on it had failed, until the run was resumed.
         self.job_failed: dict[str, list[tuple[float, float]]] = {}
@@ -248,6 +250,9 @@ def run_scattered(times: RunTimes, event: ev.RunScattered) -> None:
         return
     times.set_needs(event.run, event.workflow)
     if event.run == times.run and times.workflow is not None and event.plan is not None:
+        before = times.workflow.jobs
+        maker = next(each.maker for each in event.workflow.scatters if each.name == event.scatter)
+        times.scattered |= {name: (event.at, maker) for name, job in event.workflow.jobs.items() if before.get(name) != job}
         times.workflow = event.workflow
         times.planned_on |= {entry.job: entry.node for entry in event.plan.jobs}
 

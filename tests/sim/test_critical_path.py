@@ -20,6 +20,7 @@ from stager.scheduler.states import JobState
 from stager.scheduler.trail import Cause, Span
 from stager.sim.simulate import simulate
 from tests.sim.cases import KINDS, Case, world_of
+from tests.sim.scatter_cases import ScatterWatch
 
 SEEDS = int(os.environ.get("STAGER_SIM_SEEDS", "0")) or 12
 # A node says a moment later that it has deleted something.
@@ -60,9 +61,11 @@ def hosts_free(machine: Machine) -> dict[str, int]:
 def simulated(case: Case) -> tuple[dict[str, tuple[RunTimes, list[Span]]], list[Moment], Machine]:
     world = world_of(case)
     all_times = {run: RunTimes(run) for run in world.runs}
+    scatters = ScatterWatch(world, case)
     moments: list[Moment] = []
 
     def watch(machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
+        scatters(machine, events, commands)
         moments.append(moment_of(machine))
         for times in all_times.values():
             for event in events:
