@@ -163,8 +163,8 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
     present += sum(part.size_bytes for part in parts if part.here)
     fetching = sum(copy.size_bytes for copy in copies if copy.state in IN_FETCHING)
     fetching += sum(part.size_bytes for part in parts if not part.here)
-    line = sum(transfer.size_bytes for transfer in state.transfers.values() if transfer.node == node.id and transfer.on_line)
-    line += sum(part.size_bytes for part in parts if not part.here)
+    line = [transfer.size_bytes for transfer in state.transfers.values() if transfer.node == node.id and transfer.on_line]
+    line += [part.size_bytes for part in parts if not part.here]
     cancelling = sum(copy.size_bytes for copy in copies if copy.state is CopyState.CANCELLING)
     cancelling += sum(part.size_bytes for part in parts if part.cancelled)
     deleting = sum(copy.size_bytes for copy in copies if copy.state is CopyState.DELETING) + sum(node.garbage.values())
@@ -178,7 +178,8 @@ def broken_on_node(state: State, node: NodeEntry) -> list[str]:
         "fetching_bytes": fetching,
         "deleting_bytes": deleting,
         "cancelling_bytes": cancelling,
-        "line_bytes": line,
+        "line_bytes": sum(line),
+        "line_count": len(line),
         "promised_bytes": promised,
         "spilling_bytes": spilling,
         "idle_bytes": sum(copy.size_bytes for copy in copies if copy.idle),

@@ -89,6 +89,7 @@ class NodeEntry:
     garbage: dict[tuple[str, str], int] = field(default_factory=dict)
     can_assemble: bool = False
     line_bytes: int = 0  # of transfers on its line, and of parts that come
+    line_count: int = 0  # of both
     line_busy_s: float = 0.0  # until `line_since`
     line_done_bytes: int = 0
     line_since: float = 0.0  # when it began to be busy, or something came over it since

@@ -49,7 +49,7 @@ class Pair:
     runs: Machine
     follows: Machine
     submitted: dict[str, ev.RunSubmitted] = field(default_factory=dict)
-    newest: tuple[int, bytes] = (0, b"")
+    newest: tuple[int, bytes, dict[str, ev.RunSubmitted]] = (0, b"", {})
     met: Counter[str] = field(default_factory=Counter)
 
     def step(self, event: Any) -> list[Any]:
@@ -69,7 +69,7 @@ class Pair:
             if shared:
                 raise Violation(f"the snapshot holds {shared} more than once")
             body = written(self.follows.state)
-            self.newest = (number, body)
+            self.newest = (number, body, dict(self.submitted))
             self.follows = read_back(body, self.submitted)
             if written(self.follows.state) != body:
                 raise Violation("the restored state is not what was written down")
@@ -80,8 +80,8 @@ class Pair:
     def revive(self, world: SimWorld) -> None:
         """Both died: one comes back from the whole journal, the other from the newest snapshot and what came after it."""
         self.runs = rebuilt(world)
-        number, body = self.newest
-        self.follows = read_back(body, self.submitted) if body else Machine(world.policy, world.limits)
+        number, body, submitted = self.newest
+        self.follows = read_back(body, submitted) if body else Machine(world.policy, world.limits)
         for events, commands in world.journal[number:]:
             again = [command for event in events for command in self.follows.step(event)]
             if again != list(commands):
