@@ -148,7 +148,7 @@ def test_a_service_reads_with_the_values_that_are_given(service: Service, tmp_pa
     assert alice.post("/validate", json=asked | {"params": {"word": True, "times": 3}}).json()["params"]["word"] == "true"
     wrong = problem(alice.post("/validate", json=asked | {"params": {"word": "x", "times": 1.5}}), 422, "workflow_invalid")
     assert wrong["findings"][0]["file"] == "params" and wrong["findings"][0]["key"] == "times"
-    problem(alice.post("/validate", json=asked | {"params": {"word": ["x"]}}), 422, "bad_parameter")
+    problem(alice.post("/validate", json=asked | {"params": {"word": ["x"]}}), 422, "workflow_invalid")
     problem(alice.post("/validate", json=asked | {"files": {"../types.yml": TYPES}}), 422, "bad_parameter")
     for name in ("/etc/hostname", "../../journal.sqlite", "lib/../../../journal.sqlite"):
         asked["workflow"] = f"stager: 1\ninclude: {name}\njobs: {{a: {{run: x}}}}\n"

@@ -353,7 +353,7 @@ class Log:
 
 def shown(value: Any) -> bool:
     """Facts that say nothing are left out."""
-    return value is not None and value is not False and value not in ("", (), 1.0)
+    return value is not None and value is not False and value not in ("", (), {}, 1.0)
 
 
 def scenario_files() -> list[Path]:
