@@ -19,7 +19,7 @@ from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import peer_for
 from stager.scheduler.placing import host_for
 from stager.scheduler.shares import order_of, over_bytes, over_cores, pool_of
-from stager.scheduler.sources import denial, must_wait, own_fault
+from stager.scheduler.sources import may_be_fetched
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 
@@ -178,8 +178,4 @@ def is_worth_copying(run: RunEntry, job: JobEntry, copied_bytes: int) -> bool:
 
 def can_come(state: State, node: str, run: RunEntry, file: FileEntry) -> bool:
     """From a node that holds it, or from an origin if no node does."""
-    if peer_for(state, file, node):
-        return True
-    if file.copies or own_fault(file, run.id) is not None or not state.can_be_had(file):
-        return False
-    return not (file.fetch is not None and must_wait(state, file, run.id)) and denial(state, file, run.id) is None
+    return bool(peer_for(state, file, node)) or (not file.copies and may_be_fetched(state, file, run.id))

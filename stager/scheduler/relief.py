@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from stager.planning.plan import Basis
 from stager.scheduler import commands as cmd
-from stager.scheduler.accounting import inputs_of
+from stager.scheduler.accounting import count_parents, inputs_of
 from stager.scheduler.admission import work_node
 from stager.scheduler.balance import is_waiting, keeps_to
 from stager.scheduler.decision import Decision
@@ -23,7 +23,7 @@ from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import peer_for
 from stager.scheduler.placing import Prospect, prospect_of
 from stager.scheduler.shares import pool_of
-from stager.scheduler.sources import denial, must_wait, own_fault
+from stager.scheduler.sources import may_be_fetched
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
 
@@ -103,18 +103,19 @@ def last_waiting(state: State, node: NodeEntry) -> Iterator[tuple[RunEntry, JobE
     for queue in list(node.ready.by_lane.values()):
         for entry in nlargest(LOOKED_AT, queue):
             run = state.runs[entry[1]]
-            if is_waiting(state, node, entry, JobState.READY) and may_go(run, run.jobs[entry[2]]):
+            if is_waiting(state, node, entry, JobState.READY) and may_leave(state, run, run.jobs[entry[2]]):
                 yield run, run.jobs[entry[2]]
     for run in [state.runs[name] for name in state.active]:
         if run.may_start and not run.is_engines:
             admitted = [job for name in run.pinned if (job := run.jobs[name]).state is JobState.ADMITTED and job.node == node.id]
-            late = [job for job in admitted if job.inputs_missing and may_go(run, job)]
+            late = [job for job in admitted if job.inputs_missing and may_leave(state, run, job)]
             for job in nlargest(LOOKED_AT, late, key=lambda job: job.order):
                 yield run, job
 
 
-def may_go(run: RunEntry, job: JobEntry) -> bool:
-    return not run.is_engines and job.rehomed < REHOMED_MAX
+def may_leave(state: State, run: RunEntry, job: JobEntry) -> bool:
+    """Where one above it has to run again for another reader, it would wait for that once it was handed back."""
+    return not run.is_engines and job.rehomed < REHOMED_MAX and count_parents(state, run, job.id) == 0
 
 
 class Moving(NamedTuple):
@@ -141,7 +142,7 @@ def moving_of(state: State, node: NodeEntry, other: NodeEntry, run: RunEntry, jo
         if peer_for(state, file, node.id):
             copied_bytes += file.size_bytes
             continue
-        if not may_be_fetched(state, run, file):
+        if not may_be_fetched(state, file, run.id):
             return None
         fetched_bytes += file.size_bytes
         if not file.copies:
@@ -152,12 +153,6 @@ def moving_of(state: State, node: NodeEntry, other: NodeEntry, run: RunEntry, jo
             return None
         called_off.append(transfer)
     return Moving(fetched_bytes, unasked_bytes, copied_bytes, called_off)
-
-
-def may_be_fetched(state: State, run: RunEntry, file: FileEntry) -> bool:
-    if own_fault(file, run.id) is not None or not state.can_be_had(file):
-        return False
-    return not (file.fetch is not None and must_wait(state, file, run.id)) and denial(state, file, run.id) is None
 
 
 def only_for(state: State, node: NodeEntry, run: RunEntry, job: JobEntry, file: FileEntry) -> TransferEntry | None:

@@ -134,3 +134,10 @@ def give_up_fetch(decision: Decision, file: FileEntry, run: str, origin: str, fa
 
 def waits_for(origin: str) -> str:
     return f"origin {origin!r} cannot be reached"
+
+
+def may_be_fetched(state: State, file: FileEntry, run: str) -> bool:
+    """From an origin, for this run, now."""
+    if own_fault(file, run) is not None or not state.can_be_had(file):
+        return False
+    return not (file.fetch is not None and must_wait(state, file, run)) and denial(state, file, run) is None
