@@ -71,6 +71,13 @@ def test_of_large_files_the_slow_node_keeps_none_for_long() -> None:
     assert race.took_s < 400.0
 
 
+def test_a_line_that_says_nothing_is_looked_at_again() -> None:
+    """After 101 s the other node has nothing to do, and a file of 100 s could still come any moment; nothing happens from then on."""
+    race = Race(2, 1.0, SLOW, size_bytes=100_000)
+    assert race.ran_on == {"node0": 2}
+    assert race.took_s < 400.0
+
+
 @pytest.mark.parametrize(("jobs", "takes_s"), [(12, 4.0), (40, 0.1), (200, 1.0), (3, 1.0)])
 def test_nodes_alike_take_nothing_from_each_other(jobs: int, takes_s: float) -> None:
     race = Race(jobs, takes_s, FAST)
