@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help setup setup-run setup-demo setup-unit setup-bench unit unit-alone test test-cpu heavy test-compose compose-files draw rust demo demo-povray demo-supernovae replay-all kill-matrix node-kills fuzz pegasus-lists bench soak wheel wheel-check lint lint-quick setup-lint docs docs-serve clean
+.PHONY: help setup setup-run setup-demo setup-unit setup-bench unit unit-alone test test-cpu heavy test-compose compose-files draw rust demo demo-povray demo-supernovae demo-earthquakes replay-all kill-matrix node-kills fuzz pegasus-lists bench soak wheel wheel-check lint lint-quick setup-lint docs docs-serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -80,6 +80,9 @@ demo-povray: ## pictures rendered in tiles by POV-Ray (ARGS="--scene chess2 --wi
 
 demo-supernovae: setup-demo ## a search for supernovae (ARGS="--exposures 12 --size 1024", see workflows/supernovae)
 	@scripts/demo.sh supernovae $(ARGS)
+
+demo-earthquakes: setup-demo ## aftershocks: as many jobs as one job finds sequences (ARGS="--sequences 60", see workflows/earthquakes)
+	@scripts/demo.sh earthquakes $(ARGS)
 
 replay-all: setup-run ## recorded workflows, or every WfCommons instance of a directory (INSTANCES=), at a hundredth
 	@$(if $(INSTANCES),,scripts/setup.sh recorded)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The demos: `demo.sh [montage | povray | supernovae]` makes data at an origin, then runs the
-# workflow on it through an embedded I/O node. One rule: all it makes is below demo-out/, and
-# nothing of it runs on when it ends.
+# The demos: `demo.sh [montage | povray | supernovae | earthquakes]` makes data at an origin, then
+# runs the workflow on it through an embedded I/O node. One rule: all it makes is below demo-out/,
+# and nothing of it runs on when it ends.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # The jobs' Python is the one on PATH: the one that has what the workflows need.
@@ -40,8 +40,15 @@ supernovae)
     cat demo-out/field/found/score.json
     echo "Look at demo-out/field/found/chart.png: the field, and each transient in the differences of all nights."
     ;;
+earthquakes)
+    python3 workflows/earthquakes/make_catalogue.py demo-out/quakes "$@"
+    run earthquakes
+    echo "The sequences are at their origin:"
+    cat demo-out/quakes/found/sequences.csv
+    echo "Look at demo-out/quakes/found/sequences.html."
+    ;;
 *)
-    echo "demo.sh: there is no demo $name; there are montage, povray and supernovae" >&2
+    echo "demo.sh: there is no demo $name; there are montage, povray, supernovae and earthquakes" >&2
     exit 2
     ;;
 esac

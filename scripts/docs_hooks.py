@@ -31,6 +31,7 @@ FROM_OUTSIDE = {
     "workflows/quickstart/README.md": "project/quickstart.md",
     "workflows/povray/README.md": "project/povray.md",
     "workflows/supernovae/README.md": "project/supernovae.md",
+    "workflows/earthquakes/README.md": "project/earthquakes.md",
     "plugins/airflow/README.md": "project/airflow.md",
     "plugins/pegasus/README.md": "project/pegasus.md",
 }
