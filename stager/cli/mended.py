@@ -16,7 +16,7 @@ from stager.adapters.origin_access import IonodeOriginAccess
 from stager.cli.pulling import images_for
 from stager.client import RunClient
 from stager.model.errors import InvalidInput, Refused, StagerError
-from stager.model.scatter import Scatter
+from stager.model.scatter import Scatter, unknown
 from stager.model.workflow import Workflow
 from stager.planning.digest import workflow_digest
 from stager.planning.make_plan import check_capacity
@@ -85,9 +85,13 @@ def with_members(new: Workflow, old: Workflow) -> Workflow:
         return each.name, each.over, each.keys, each.maker, each.said
 
     before, assumed = {as_it_was(each): each.rows for each in old.scatters}, assumed_rows(old)
-    same = [each for each in new.scatters if as_it_was(each) in before]
-    known = {each.name: rows for each in same if (rows := before[as_it_was(each)]) is not None}
-    return expanded(new, known, {each.name: assumed[each.name] for each in same if each.name in assumed and not each.said})
+    while True:
+        same = [each for each in unknown(new.scatters) if as_it_was(each) in before]
+        known = {each.name: rows for each in same if (rows := before[as_it_was(each)]) is not None}
+        if not known:
+            return expanded(new, {}, {each.name: assumed[each.name] for each in same if each.name in assumed and not each.said})
+        # A job that is made of a member may have named members, too.
+        new = expanded(new, known)
 
 
 def digest_of_file(path: Path) -> str:

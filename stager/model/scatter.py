@@ -25,8 +25,9 @@ class ScatterForm(StrEnum):
 
 
 class Scatter(Record):
-    """The jobs of the entry `name` are those that `over`, an output of the job `maker`, names members for. `keys`: what a member's values
-    are called. `rows` None: that is not known yet, and `jobs` stand for what it will be. `said`: the workflow says how many to expect.
+    """Jobs of an entry are those that `over`, an output of the job `maker`, names members for. `name`: the entry, and in brackets which of
+    its lists, where each of its foreach values has one. `keys`: what a member's values are called. `rows` None: that is not known yet, and
+    `jobs` stand for what it will be. `said`: the workflow says how many to expect.
     """
 
     name: str
@@ -39,8 +40,17 @@ class Scatter(Record):
     said: bool = False
 
     @property
+    def entry(self) -> str:
+        return entry_name(self.name)
+
+    @property
     def what(self) -> str:
-        return f"{self.over!r}, over which {self.name!r} scatters"
+        return f"{self.over!r}, over which {self.entry!r} scatters"
+
+
+def entry_name(name: str) -> str:
+    """The entry of the workflow that a job or a scatter is of."""
+    return name.partition("[")[0]
 
 
 def form_of(over: str, keys: Sequence[str], *, directory: bool) -> ScatterForm:

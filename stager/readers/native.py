@@ -56,7 +56,7 @@ def read(
     workflow = expansion.workflow(str(path))
     if workflow.jobs or not findings:
         note_graph(workflow, expansion, findings)
-    if expansion.scattering.names and not findings:
+    if expansion.scattering.makers and not findings:
         # Few workflows scatter over anything.
         from stager.readers.native_scatter import with_scatters
 

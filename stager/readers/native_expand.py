@@ -18,7 +18,7 @@ from stager.readers.native_foreach import rows_of, unknown_set
 from stager.readers.native_images import notes_on
 from stager.readers.native_left_out import left_out_match
 from stager.readers.native_references import rendered_path
-from stager.readers.native_scattering import Scattering, is_told_later, may_be_empty
+from stager.readers.native_scattering import Scattering, is_told_later, may_be_empty, scattered_rows
 from stager.readers.native_spec import (
     IMAGE_NUMBER,
     VENV_NUMBER,
@@ -51,7 +51,9 @@ def memory_limit(settings: JobSettings) -> int | None:
 
 @dataclass(slots=True)
 class JobEntry:
-    """One entry of `jobs:` and what it became; `rows`, `ids` and `outputs` go in step. `values`: of each axis."""
+    """One entry of `jobs:` and what it became; `rows`, `ids` and `outputs` go in step. `values`: of each axis. `lists`: by
+    name of a scatter that the entry has, the output that it goes over; `scatters`: of each row, its scatter, if it has one.
+    """
 
     spec: JobSpec
     values: dict[int, list[tuple[str, ...]]] = field(default_factory=dict)
@@ -60,6 +62,8 @@ class JobEntry:
     outputs: list[tuple[JobOutput, ...]] = field(default_factory=list)
     constant_inputs: dict[int, tuple[JobInput, ...]] = field(default_factory=dict)
     id_tuple: tuple[str, ...] = ()
+    lists: dict[str, str] = field(default_factory=dict)
+    scatters: list[str] = field(default_factory=list)
 
 
 class Expansion:
@@ -75,8 +79,11 @@ class Expansion:
         self.shared_inputs: dict[tuple[str, str], JobInput] = {}
         self.links = 0
         self.strict_shell = strict_shell()
-        # Members that are known by now, by entry.
+        # Members that are known by now, and others that are to stand for those that are not, by name of the scatter.
         self.known: Mapping[str, Rows] = {}
+        self.assumed: Mapping[str, Rows] = {}
+        # Above 0, those are numbered from here on.
+        self.strange_from = 0
         self.scattering, self.is_again = Scattering(), False
         # Jobs that are there already, by entry.
         self.stay: dict[str, dict[str, Job]] = {}
@@ -136,15 +143,16 @@ class Expansion:
     def make_rows(self, entry: JobEntry) -> None:
         spec = entry.spec
         values = entry.values
-        for position, axis in enumerate(spec.axes):
+        for position, axis in enumerate(spec.outer):
             reference = axis.reference
-            rows = self.known.get(spec.name, axis.rows) if spec.scatter is not None else axis.rows
-            values[position] = list(rows) if reference is None else self.axis_rows(entry, axis, reference)
+            values[position] = list(axis.rows) if reference is None else self.axis_rows(entry, axis, reference)
             if not values[position]:
                 return
         formatted = [hole for hole in spec.holes if hole.format]
+        rows_max = self.jobs_max - len(self.entry_of_job)
         try:
-            entry.rows = list(rows_of(spec.axes, values, self.jobs_max - len(self.entry_of_job)))
+            rows = list(rows_of(spec.outer, values, rows_max))
+            entry.rows = rows if spec.scatter is None else scattered_rows(self, entry, spec.scatter, rows, rows_max)
         except ValueError as error:
             self.findings.note(spec.axes[0].place, f"{spec.key}.foreach", str(error))
             return
@@ -277,7 +285,8 @@ class Expansion:
             inputs += self.inputs(entry, number, item, row)
         inputs += self.surroundings(entry, row)
         after = tuple(dict.fromkeys(job_id for each in spec.after for job_id in self.waits(entry, each, row)))
-        if (maker := self.scattering.makers.get(spec.name)) is not None and maker not in after:
+        maker = self.scattering.makers.get(entry.scatters[position]) if entry.scatters else None
+        if maker is not None and maker not in after:
             after = (*after, maker)
         self.links += len(inputs) + len(after)
         stdin, stdout, stderr = (None if stream is None else stream.render(row) for stream in spec.streams)
@@ -377,7 +386,7 @@ class Expansion:
             yield catalog.claim(reference.origin, path, item.place, item.key), put_at or path
         elif reference.glob:
             found = catalog.matching(path, entry.spec.name)
-            if not found and not self.broken and not is_told_later(self, entry, item) and not may_be_empty(self, entry, path):
+            if not found and not self.broken and not is_told_later(self, entry, item, row) and not may_be_empty(self, entry, path):
                 missing = f"{path!r} matches no file of 'files:' and no output of another job"
                 raise ValueError(missing + left_out_match(self.spec, path))
             yield from ((lfn, moved(lfn, top, put_at)) for lfn in found)
@@ -387,7 +396,7 @@ class Expansion:
             yield path, put_at or path
         elif path in catalog.sets:
             yield from ((lfn, f"{put_at}/{lfn}" if put_at else lfn) for lfn in catalog.sets[path])
-        elif not self.broken and not is_told_later(self, entry, item):
+        elif not self.broken and not is_told_later(self, entry, item, row):
             raise ValueError(catalog.why_missing(path))
 
     def place_of(self, job_id: str, role: str, path: str, lfn: str) -> tuple[Place, str]:

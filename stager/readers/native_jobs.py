@@ -206,11 +206,11 @@ def read_job(form: Form, name_node: Node, node: Node, names: Names, defaults: Jo
     if engine:
         refuse_native(fields, engine, ENGINES_JOB_KEYS)
     axes = read_foreach(fields.get("foreach"), fields.at("foreach"), names)
-    scatter, scattered = read_scatter(fields, names)
-    axes += scattered
-    if not axes and (fields.get("foreach") or fields.get("scatter")):
+    scatter, scattered = read_scatter(fields, names, axes)
+    if (fields.get("foreach") and not axes) or (fields.get("scatter") and not scattered):
         form.unread = True
         return None
+    axes += scattered
     names = names.within(tuple(key for axis in axes for key in axis.keys))
     settings = read_settings(fields, names, defaults)
     argv, shell, holes = read_run(fields, names, settings.shell) if not engine else ((), "", ())

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from stager.model.files import File, OnExists
-from stager.model.scatter import Rows, Scatter, form_of, unknown
+from stager.model.scatter import Rows, Scatter, entry_name, form_of, unknown
 from stager.model.workflow import Job, JobInput, Workflow, graph_of
 from stager.ports import OriginEntry
 from stager.readers.graph_check import check_graph
-from stager.readers.lines import Findings, Place
+from stager.readers.lines import Findings, Place, WorkflowInvalid
 from stager.readers.native_catalog import Catalog, Listing
 from stager.readers.native_expand import Expansion, JobEntry, enter, jobs_of
-from stager.readers.native_scattering import Scattering, closure_of, open_entries, with_waits
+from stager.readers.native_scattering import Scattering, closure_of, jobs_by_scatter, with_waits
 from stager.readers.native_spec import FinalSpec, JobSpec, WorkflowSpec
 
 JOBS_MAX = 100_000
+# No list is expected to name members like these.
+STRANGE_FROM = 1_000_000_001
 NOTHING: Mapping[str, Rows] = {}
 
 
@@ -33,6 +35,7 @@ class Book:
     """`order`: of all entries as they are written. `entries`: those that are expanded again, what they go over at origins written out.
     `inputs`: by entry and number of a line, what it stands for whatever the members are. `shell`: the strict one of the submitter.
     `hidden`: external files that no pattern over names matches. `files`: external files that no job reads yet, and a member may name.
+    `assumed`: by scatter, what stands for its members, where that is not what the entry says.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Book:
     shell: tuple[str, ...]
     hidden: tuple[str, ...]
     files: dict[str, File]
+    assumed: dict[str, Rows] = field(default_factory=dict)
 
 
 def pattern_written(value: Any) -> Any:
@@ -67,20 +71,20 @@ def read_back(text: str) -> Book:
 
 
 def assumed_rows(workflow: Workflow) -> dict[str, Rows]:
-    """By entry, the members that stand for those that are not known."""
+    """By scatter, the members that stand for those that are not known."""
     waiting = {each.name for each in unknown(workflow.scatters)}
-    return {each.name: each.axes[0].rows for each in read_back(workflow.scatter_book).entries if each.name in waiting} if waiting else {}
-
-
-def entry_name(job_id: str) -> str:
-    return job_id.partition("[")[0]
+    if not waiting:
+        return {}
+    book = read_back(workflow.scatter_book)
+    said = {each.name: each.axes[-1].rows for each in book.entries if each.scatter is not None and each.scatter.each is None}
+    return {name: rows for name, rows in (said | book.assumed).items() if name in waiting}
 
 
 def with_scatters(workflow: Workflow, expansion: Expansion) -> Workflow:
     """Of a workflow that is right but for what nobody can know yet."""
     scattering = expansion.scattering
     workflow = with_waits(workflow, expansion)
-    reached = closure_of((job_id for entry, _ in scattering.open.values() for job_id in entry.ids), graph_of(workflow).children)
+    reached = closure_of((job_id for each in scattering.open.values() for job_id in each.entry.ids), graph_of(workflow).children)
     again = {*scattering.open, *map(entry_name, reached)}
     entries = [entry for name, entry in expansion.entries.items() if name in again]
     book = Book(
@@ -94,21 +98,36 @@ def with_scatters(workflow: Workflow, expansion: Expansion) -> Workflow:
         hidden_files(workflow, expansion),
         more_files(workflow, expansion, [entry.spec for entry in entries]),
     )
-    scatters = []
-    for name, maker in scattering.makers.items():
-        spec = expansion.entries[name].spec
-        assert spec.scatter is not None
-        keys = spec.axes[0].keys
-        form = form_of(spec.scatter.over, keys, directory=spec.scatter.directory)
-        jobs = expansion.entries[name].id_tuple
-        scatters.append(Scatter(name, spec.scatter.over, keys, maker, form, jobs, said=spec.scatter.said))
-    return replace(workflow, scatters=tuple(scatters), scatter_book=written(book), notes=(*workflow.notes, *map(assumed_note, scatters)))
+    scatters = scatters_of(expansion)
+    return replace(workflow, scatters=scatters, scatter_book=written(book), notes=(*workflow.notes, *assumed_notes(scatters)))
 
 
-def assumed_note(scatter: Scatter) -> str:
-    count = len(scatter.jobs)
-    what = "1 job is assumed" if count == 1 else f"{count} jobs are assumed"
-    return f"jobs.{scatter.name}: {what}; how many there are is known when job {scatter.maker!r} has made {scatter.over!r}"
+def scatters_of(expansion: Expansion) -> tuple[Scatter, ...]:
+    found = []
+    for entry in expansion.entries.values():
+        spec, positions = entry.spec.scatter, jobs_by_scatter(entry)
+        for name, over in entry.lists.items() if spec is not None else ():
+            maker, keys, rows = expansion.scattering.makers.get(name), entry.spec.axes[-1].keys, expansion.known.get(name)
+            if maker is None or spec is None:
+                continue
+            form = form_of(over, keys, directory=spec.directory)
+            jobs = tuple(entry.ids[position] for position in positions.get(name, ())) if rows is None else ()
+            found.append(Scatter(name, over, keys, maker, form, jobs, rows, spec.said))
+    return tuple(found)
+
+
+def assumed_notes(scatters: Sequence[Scatter]) -> list[str]:
+    """One for each entry."""
+    by_entry: dict[str, list[Scatter]] = {}
+    for each in unknown(scatters):
+        by_entry.setdefault(each.entry, []).append(each)
+    notes = []
+    for name, lists in by_entry.items():
+        count, first = sum(len(each.jobs) for each in lists), lists[0]
+        what = "1 job is assumed" if count == 1 else f"{count} jobs are assumed"
+        more = {1: "", 2: ", and 1 more list is there"}.get(len(lists), f", and {len(lists) - 1} more lists are there")
+        notes.append(f"jobs.{name}: {what}; how many there are is known when job {first.maker!r} has made {first.over!r}{more}")
+    return notes
 
 
 def written_out(entry: JobEntry, expansion: Expansion) -> JobSpec:
@@ -186,6 +205,7 @@ class Expanded(Expansion):
         super().__init__(spec, catalog, findings, JOBS_MAX - count)
         catalog.hidden = frozenset(book.hidden)
         self.before, self.book, self.known, self.is_again, self.stay = workflow, book, known, True, stay
+        self.assumed = book.assumed
         self.strict_shell = book.shell
 
     def waits(self, entry: JobEntry, each: tuple[Any, Place, str], row: Mapping[str, str]) -> tuple[str, ...]:
@@ -211,8 +231,7 @@ class Expanded(Expansion):
                     catalog.add_output(output.lfn, self.before.files[output.lfn], name)
             catalog.index = None
         self.add_finals()
-        names = tuple(each.name for each in self.before.scatters)
-        self.scattering = Scattering(names, open_entries(self), {each.name: each.maker for each in self.before.scatters})
+        self.scattering = Scattering.of(self)
         jobs: dict[str, Job] = {}
         for name in self.book.order:
             jobs |= self.stay.get(name, {})
@@ -220,13 +239,9 @@ class Expanded(Expansion):
         return jobs
 
 
-def standing(spec: JobSpec, rows: Rows | None) -> JobSpec:
-    return spec if rows is None or spec.scatter is None else replace(spec, axes=(replace(spec.axes[0], rows=rows),))
-
-
 def expanded(workflow: Workflow, known: Mapping[str, Rows], assumed: Mapping[str, Rows] = NOTHING) -> Workflow:
-    """With the jobs that these members make, by the entry that scatters over them, and all that follows from them. Of those that are not
-    known, what is to stand for them, if not what does already. Raises WorkflowInvalid, that names what is wrong with them.
+    """With the jobs that these members make, by the scatter over them, and all that follows from them. Of those that are not known, what is
+    to stand for them, if not what does already. Raises WorkflowInvalid, that names what is wrong with them.
     """
     wanted = {each.name for each in workflow.scatters}
     rows = {each.name: each.rows for each in workflow.scatters if each.rows is not None}
@@ -235,22 +250,33 @@ def expanded(workflow: Workflow, known: Mapping[str, Rows], assumed: Mapping[str
         return workflow
     book = read_back(workflow.scatter_book)
     if assumed:
-        book = replace(book, entries=tuple(standing(each, assumed.get(each.name)) for each in book.entries))
+        book = replace(book, assumed=book.assumed | dict(assumed))
+    if workflow.until:
+        # What nobody asked for has no jobs, and is to have none.
+        there = set(map(entry_name, workflow.jobs))
+        book = replace(book, entries=tuple(each for each in book.entries if each.name in there))
+    text = written(book) if assumed else workflow.scatter_book
+    try:
+        return replace(made_of(workflow, book, rows), scatter_book=text)
+    except WorkflowInvalid as wrong:
+        # What stands for members that are not known may only be in the way of those that are.
+        try:
+            return replace(made_of(workflow, book, rows, STRANGE_FROM), scatter_book=text)
+        except WorkflowInvalid:
+            raise wrong from None
+
+
+def made_of(workflow: Workflow, book: Book, rows: Mapping[str, Rows], strange_from: int = 0) -> Workflow:
     findings = Findings(workflow.source_path or workflow.name)
     expansion = Expanded(workflow, book, rows, findings)
+    expansion.strange_from = strange_from
     jobs = expansion.grown()
     used = {lfn for job in jobs.values() for lfn in job.lfns}
     files = {lfn: file for lfn, file in expansion.catalog.files.items() if lfn in used}
-    scatters = tuple(
-        msgspec.structs.replace(each, rows=rows[each.name], jobs=())
-        if each.name in rows
-        else msgspec.structs.replace(each, jobs=expansion.entries[each.name].id_tuple)
-        for each in workflow.scatters
-    )
-    told = {assumed_note(each) for each in workflow.scatters}
-    notes = (*[note for note in workflow.notes if note not in told], *map(assumed_note, unknown(scatters)))
-    text = written(book) if assumed else workflow.scatter_book
-    found = replace(workflow, jobs=jobs, files=files, scatters=scatters, scatter_book=text, notes=notes)
+    scatters = scatters_of(expansion)
+    told = set(assumed_notes(workflow.scatters))
+    notes = (*[note for note in workflow.notes if note not in told], *assumed_notes(scatters))
+    found = replace(workflow, jobs=jobs, files=files, scatters=scatters, notes=notes)
     if not findings:
         for each in check_graph(found):
             place, key = expansion.place_of(each.job, each.role, each.path, each.lfn)

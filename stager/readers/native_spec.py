@@ -205,13 +205,16 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class ScatterSpec:
-    """The values of the job's one axis stand for what the output `over` will name. `said`: somebody says how many to expect."""
+    """The values of the job's last axis stand for what the output `over` will name. `each`: its name for each of the values of the foreach
+    beside it; None: it is one for all. `said`: somebody says how many to expect.
+    """
 
     over: str
     directory: bool
     place: Place
     key: str
     said: bool = False
+    each: Template | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +271,11 @@ class JobSpec:
         return self.settings.container if number == IMAGE_NUMBER else self.settings.venv
 
     @property
+    def outer(self) -> tuple[Axis, ...]:
+        """Those of its foreach."""
+        return self.axes if self.scatter is None else self.axes[:-1]
+
+    @property
     def holes(self) -> set[Hole]:
         """Of all its texts: the places that its foreach values are put in."""
         places = [item.reference.path for item in self.inputs] + [item.put_at for item in self.inputs if item.put_at is not None]
@@ -275,6 +283,7 @@ class JobSpec:
         places += [output.destination.path for output in self.outputs if output.destination is not None]
         places += [template for _, template in self.settings.env] + [template for template, _, _ in self.after]
         places += [each.reference.path for each in (self.settings.container, self.settings.venv) if each is not None]
+        places += [self.scatter.each] if self.scatter is not None and self.scatter.each is not None else []
         places += [*self.argv, *(stream for stream in self.streams if stream is not None)]
         return {hole for template in places for hole in template.holes} | set(self.shell_holes)
 

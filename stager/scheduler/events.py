@@ -220,14 +220,15 @@ class RunResumed(Record, kw_only=True):
 
 
 class RunScattered(Record, kw_only=True):
-    """The jobs of the entry `scatter` follow from the members that a job of the run has named: what it goes on with. `fault`: why no jobs
-    can be made of them; `workflow` and `plan` are None then.
+    """The jobs of `scatter` follow from the members that a job of the run has named: what it goes on with. `also`: further scatters whose
+    jobs are made with it. `members`: of all of them. `fault`: why no jobs can be made; `workflow` and `plan` are None then.
     """
 
     at: float
     cause: str = ""
     run: str
     scatter: str
+    also: tuple[str, ...] = ()
     members: int = 0
     workflow: Workflow | None = None
     plan: Plan | None = None

@@ -251,8 +251,12 @@ def run_scattered(times: RunTimes, event: ev.RunScattered) -> None:
     times.set_needs(event.run, event.workflow)
     if event.run == times.run and times.workflow is not None and event.plan is not None:
         before = times.workflow.jobs
-        maker = next(each.maker for each in event.workflow.scatters if each.name == event.scatter)
-        times.scattered |= {name: (event.at, maker) for name, job in event.workflow.jobs.items() if before.get(name) != job}
+        by_name = {each.name: each.maker for each in event.workflow.scatters}
+        makers = {by_name[name] for name in (event.scatter, *event.also)}
+        for name, job in event.workflow.jobs.items():
+            if before.get(name) != job:
+                maker = next((other for other in job.after if other in makers), by_name[event.scatter])
+                times.scattered[name] = event.at, maker
         times.workflow = event.workflow
         times.planned_on |= {entry.job: entry.node for entry in event.plan.jobs}
 

@@ -72,18 +72,26 @@ def pending(run: RunEntry) -> list[Scatter]:
 
 def run_scattered(state: State, event: ev.RunScattered) -> None:
     run = state.runs.get(event.run)
-    found = next((each for each in pending(run) if each.name == event.scatter), None) if run is not None else None
-    if run is None or found is None or (event.workflow is not None and why_not(run, event.workflow)):
+    found = told(run, event) if run is not None else []
+    if run is None or not found or (event.workflow is not None and why_not(run, event.workflow)):
         state.stale += 1
         return
     if event.workflow is not None and event.plan is not None:
         grow(state, run, event.workflow, event.plan)
-        del run.members[found.name]
+        for each in found:
+            del run.members[each.name]
         return
     # The first of those that can still fail does, by a command.
-    for job_id in standing_for(run, found)[1:]:
+    for job_id in standing_for(run, found[0])[1:]:
         if run.jobs[job_id].state is JobState.WAITING:
             skip_with_descendants(state, run, run.jobs[job_id])
+
+
+def told(run: RunEntry, event: ev.RunScattered) -> list[Scatter]:
+    """All that the event speaks of, that before the others which it names first; none where one of them is not pending."""
+    by_name = {each.name: each for each in pending(run)}
+    names = (event.scatter, *event.also)
+    return [by_name[name] for name in names] if by_name.keys() >= set(names) else []
 
 
 def standing_for(run: RunEntry, scatter: Scatter) -> list[str]:
@@ -96,6 +104,11 @@ def why_not(run: RunEntry, workflow: Workflow) -> str:
     for each in run.workflow.scatters:
         if each.rows is not None and known.get(each.name) != each.rows:
             return f"the members of {each.name!r} are others"
+    asked = {each.name for each in run.workflow.scatters}
+    for each in unknown(workflow.scatters):
+        maker = run.jobs.get(each.maker)
+        if each.name not in asked and maker is not None and maker.state in (JobState.RUNNING, JobState.DONE):
+            return f"job {each.maker!r} began before it was known that {each.entry!r} scatters over {each.over!r}"
     for job in run.jobs.values():
         if job.state is not JobState.WAITING and job.state is not JobState.SKIPPED:
             if workflow.jobs.get(job.id) != run.workflow.jobs[job.id]:

@@ -7,12 +7,13 @@ itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 
 from stager.adapters.results_store import ResultsStore
-from stager.model.scatter import Rows, unknown
-from stager.model.workflow import Workflow
-from stager.planning.reuse import as_far_as
+from stager.model.scatter import Rows, assumed_jobs, unknown
+from stager.model.workflow import Workflow, graph_of
+from stager.planning.reuse import as_far_as, closure
 from stager.ports import OriginAccess
 from stager.readers.native_scatter import expanded
 from stager.service.destinations import at_destinations
@@ -34,37 +35,43 @@ def with_members_before(
     def found_of(asked: Workflow) -> Remembered | None:
         return found_before(replace(asked, scatters=()), settings, options, at_destinations(asked, access), tenant, env)
 
-    before: dict[str, Rows] = {}
     while unknown(workflow.scatters):
         found = found_of(workflow)
         if found is None or found.store is None:
-            break
-        rows = remembered_rows(workflow, found, tenant or "")
-        before |= rows_before(workflow, found.store, tenant or "")
-        found.store.close()
-        grown = as_far_as(expanded(workflow, rows), workflow.until) if rows else workflow
-        again = found_of(grown) if rows else None
-        if again is None:
-            break
-        stand = {each.name for each in grown.scatters if each.name in rows and each.maker in again.reuse.reused}
-        if again.store is not None:
-            again.store.close()
-        if not stand:
-            break
-        workflow = grown if len(stand) == len(rows) else as_far_as(expanded(workflow, {name: rows[name] for name in stand}), workflow.until)
-    assumed = {each.name: before[each.name] for each in unknown(workflow.scatters) if not each.said and before.get(each.name)}
-    return as_far_as(expanded(workflow, {}, assumed), workflow.until) if assumed else workflow
+            return workflow
+        with closing(found.store) as store:
+            rows = remembered_rows(workflow, found, tenant or "")
+            grown = as_far_as(expanded(workflow, rows), workflow.until) if rows else workflow
+            again = found_of(grown) if rows else None
+            reused = again.reuse.reused if again is not None else {}
+            if again is not None and again.store is not None:
+                again.store.close()
+            stand = {each.name: rows[each.name] for each in grown.scatters if each.name in rows and each.maker in reused}
+            if not stand:
+                return standing_for_unknown(workflow, store, tenant or "")
+        workflow = grown if len(stand) == len(rows) else as_far_as(expanded(workflow, stand), workflow.until)
+    return workflow
 
 
-def rows_before(workflow: Workflow, store: ResultsStore, tenant: str) -> dict[str, Rows]:
-    """What the run before named, of the same input or of another: it stands for what is not known."""
-    found = {each.name: store.members_before(tenant, workflow.name, each.maker, each) for each in unknown(workflow.scatters)}
-    return {name: rows for name, rows in found.items() if rows is not None}
+def standing_for_unknown(workflow: Workflow, store: ResultsStore, tenant: str) -> Workflow:
+    """With what the run before named, of the same input or of another, in the place of what is not known."""
+    asked: set[str] = set()
+    while left := [each for each in unknown(workflow.scatters) if not each.said and each.name not in asked]:
+        asked.update(each.name for each in left)
+        rows = {each.name: store.members_before(tenant, workflow.name, each.maker, each) for each in left}
+        known = {name: found for name, found in rows.items() if found}
+        # Of what stands there others may follow, whose jobs named something, too.
+        workflow = as_far_as(expanded(workflow, {}, known), workflow.until) if known else workflow
+    return workflow
 
 
 def remembered_rows(workflow: Workflow, found: Remembered, tenant: str) -> dict[str, Rows]:
+    """Of those whose maker is known itself, and not only assumed."""
     rows = {}
+    doubtful = closure(assumed_jobs(workflow.scatters), graph_of(workflow).children)
     for each in unknown(workflow.scatters):
+        if each.maker in doubtful:
+            continue
         key = found.reuse.keys.get(each.maker)
         known = found.store.members(tenant, key.digest, each.over, each.form, each.keys) if key is not None and found.store else None
         if known is not None:

@@ -7,7 +7,7 @@ whatever is killed, the next scheduler finds it; and what was made is put only w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -18,8 +18,8 @@ from stager.planning.plan import Access, Plan
 from stager.runtime.inbox import Inbox
 from stager.scheduler import events as ev
 from stager.scheduler.commands import Command
-from stager.scheduler.scatter import continued, pending, why_not
-from stager.scheduler.state import State
+from stager.scheduler.scatter import continued, pending, told, why_not
+from stager.scheduler.state import RunEntry, State
 from stager.service.placing import placed_here
 from stager.service.run_service import RunService
 from stager.service.settings import Settings
@@ -35,7 +35,7 @@ class Scattering:
     def __init__(self, settings: Settings, state: State, inbox: Inbox, run_service: RunService) -> None:
         self.settings, self.state, self.inbox, self.run_service = settings, state, inbox, run_service
         self.threads: Threads | None = None
-        self.under_way: dict[str, str] = {}
+        self.under_way: set[str] = set()
         self.caught_up = False
 
     def saw(self, events: Sequence[ev.Event], commands: Sequence[Command]) -> None:
@@ -54,30 +54,35 @@ class Scattering:
         found = pending(run) if run is not None and run.members and run_id not in self.under_way else []
         if run is None or not found:
             return
-        first = found[0]
-        self.under_way[run_id] = first.name
+        self._begin(run, found)
+
+    def _begin(self, run: RunEntry, scatters: Sequence[Scatter]) -> None:
+        self.under_way.add(run.id)
         if self.threads is None:
             self.threads = Threads("scatter", 1)
-        self.threads.submit(self._make, run_id, run.workflow, run.plan, first, run.members[first.name])
+        self.threads.submit(self._make, run.id, run.workflow, run.plan, scatters, {each.name: run.members[each.name] for each in scatters})
 
-    def _make(self, run_id: str, workflow: Workflow, plan: Plan, scatter: Scatter, rows: Rows) -> None:
-        facts = ev.RunScattered(at=0.0, cause="scatter", run=run_id, scatter=scatter.name, members=len(rows))
+    def _make(self, run_id: str, workflow: Workflow, plan: Plan, scatters: Sequence[Scatter], rows: Mapping[str, Rows]) -> None:
+        """Of all that are known by now, so that many lists make few definitions."""
+        first, *more = scatters
         made: tuple[Workflow, Plan] | StagerError
         try:
-            made = grown(self.settings, workflow, plan, scatter.name, rows)
+            made = grown(self.settings, workflow, plan, rows)
         except StagerError as problem:
             made = problem
         except Exception as problem:
-            log.exception("no jobs could be made of the members of %s of run %s", scatter.name, run_id)
+            log.exception("no jobs could be made of the members of %s of run %s", first.name, run_id)
             made = StagerError(f"a defect of stager: {problem!r}", code="scatter_failed")
+        also, members = tuple(each.name for each in more), sum(map(len, rows.values()))
+        facts = ev.RunScattered(at=0.0, cause="scatter", run=run_id, scatter=first.name, also=also, members=members)
         # Nobody waits for it where the scheduler ends meanwhile: the next one does it again.
-        self.inbox.ask(lambda: self._put(workflow, facts, scatter, made))
+        self.inbox.ask(lambda: self._put(workflow, facts, first, made))
 
     def _put(self, base: Workflow, facts: ev.RunScattered, scatter: Scatter, made: tuple[Workflow, Plan] | StagerError) -> None:
         """On the driving thread."""
-        del self.under_way[facts.run]
+        self.under_way.remove(facts.run)
         run = self.state.runs.get(facts.run)
-        if run is None or run.workflow is not base or all(each.name != scatter.name for each in pending(run)):
+        if run is None or run.workflow is not base or not told(run, facts):
             self._look_at(facts.run)
             return
         try:
@@ -89,14 +94,18 @@ class Scattering:
                 raise Refused(why, code="scatter_failed", subject=scatter.name)
             self.run_service.require_room(run, workflow, plan)
         except StagerError as problem:
+            if facts.also:
+                # One by one, so that it is said of which.
+                self._begin(run, [scatter])
+                return
             text = f"no jobs can be made of the {facts.members} members in {scatter.what}: {problem.message}"
             self.inbox.put(replace(facts, fault=Fault(problem.error_class, problem.code, text, problem.subject)))
             return
         self.inbox.put(replace(facts, workflow=workflow, plan=plan))
 
 
-def grown(settings: Settings, workflow: Workflow, before: Plan, name: str, rows: Rows) -> tuple[Workflow, Plan]:
-    """The workflow with the jobs of these members, and a plan by the choices of the one before. Raises StagerError."""
+def grown(settings: Settings, workflow: Workflow, before: Plan, rows: Mapping[str, Rows]) -> tuple[Workflow, Plan]:
+    """The workflow with the jobs of these members, by scatter, and a plan by the choices of the one before. Raises StagerError."""
     # Few runs scatter, and a scheduler starts sooner without these.
     from stager.planning.make_plan import check_capacity
     from stager.planning.reuse import as_far_as
@@ -104,7 +113,7 @@ def grown(settings: Settings, workflow: Workflow, before: Plan, name: str, rows:
     from stager.service.prepare import SubmitOptions, plan_as_asked
     from stager.service.profiles import load_profiles
 
-    made = as_far_as(expanded(workflow, {name: rows}), workflow.until)
+    made = as_far_as(expanded(workflow, rows), workflow.until)
     spill = before.spill_origin if workflow.spill_origin is None and before.spill_origin in workflow.origins else None
     direct = any(file.access is Access.DIRECT for file in before.files)
     asked = SubmitOptions(spill, before.profiles_ignored, not direct, before.copies)

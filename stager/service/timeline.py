@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from stager import wire
+from stager.model.scatter import entry_name
 from stager.model.units import format_duration, format_size
 from stager.ports import Batch
 from stager.scheduler import commands as cmd
@@ -91,12 +92,21 @@ def submitted_text(event: ev.RunSubmitted) -> str:
     return f"submitted: {len(event.workflow.jobs)} jobs{reused}, {len(event.workflow.files)} files"
 
 
+def scattered_text(event: ev.RunScattered) -> str:
+    names = {event.scatter, *event.also}
+    rows = {each.name: len(each.rows or ()) for each in event.workflow.scatters if each.name in names} if event.workflow is not None else {}
+    told = []
+    for entry in dict.fromkeys(map(entry_name, (event.scatter, *event.also))):
+        own = [count for name, count in rows.items() if entry_name(name) == entry] or [event.members]
+        what = "1 member" if sum(own) == 1 else f"{sum(own)} members"
+        told.append(f"job {entry} scatters over {what}" + (f" of {len(own)} lists" if len(own) > 1 else ""))
+    return "; ".join(told) + (f", and cannot: {event.fault.message}" if event.fault is not None else "")
+
+
 TELL: dict[type, Callable[[Any], str]] = {
     ev.RunSubmitted: submitted_text,
     ev.RunResumed: lambda e: "; ".join(("resumed", *e.notes)),
-    ev.RunScattered: lambda e: (
-        f"job {e.scatter} scatters over {e.members} members" + (f", and cannot: {e.fault.message}" if e.fault is not None else "")
-    ),
+    ev.RunScattered: scattered_text,
     ev.RunDrained: lambda e: "draining was asked for",
     ev.RunStopped: lambda e: "stopping was asked for",
     ev.RunCancelled: lambda e: "cancelling was asked for",
@@ -187,7 +197,7 @@ def concerns(value: Any, run: str, file_id: str, job: str, ids: set[str]) -> boo
         mine = getattr(value, "file", "") == file_id or made
     else:
         mended = type(value) is ev.RunResumed and bool(value.notes)
-        mended = mended or (type(value) is ev.RunScattered and job.partition("[")[0] == value.scatter)
+        mended = mended or (type(value) is ev.RunScattered and entry_name(job) in map(entry_name, (value.scatter, *value.also)))
         mine = (mended or getattr(value, "job", "") == job) and getattr(value, "run", "") == run
     if mine and own and not (file_id and type(value) is ev.AttemptEnded):
         ids.add(own)

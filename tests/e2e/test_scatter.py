@@ -38,6 +38,28 @@ jobs:
     inputs: ["*.part"]
     outputs: {all.txt: "here:out/"}
 """
+WITHIN = """stager: 1
+name: within
+on_exists: replace
+defaults: {isolate: off, retries: 2, env_pass: [RAN]}
+jobs:
+  top: {run: 'echo top >> "$RAN"; cat given > names.txt', inputs: [here:given], outputs: [names.txt]}
+  mid:
+    scatter: {over: names.txt, as: name}
+    run: echo {name} >> "$RAN"; seq -f %02g {name} > {name}.list
+    outputs: ["{name}.list"]
+  low:
+    foreach: {list: "*.list"}
+    scatter: {over: "{list}", as: number}
+    run: echo {list.stem}.{number} >> "$RAN"; echo {list.stem}.{number} > {list.stem}.{number}.low
+    outputs: ["{list.stem}.{number}.low"]
+  each:
+    foreach: {list: "*.list"}
+    run: shopt -s nullglob; cat {list.stem}.*.low /dev/null > {list.stem}.all
+    inputs: ["{list.stem}.*.low"]
+    outputs: ["{list.stem}.all"]
+  gather: {run: cat *.all /dev/null | sort > all.txt, inputs: ["*.all"], outputs: {all.txt: "here:out/"}}
+"""
 LOOP = 'while read -r n; do [ -z "$n" ] || { echo "$n" >> names.txt; echo "$n" > "chunks/$n.chunk"; }; done < given\nrm given\n'
 
 
@@ -147,6 +169,43 @@ def test_a_scheduler_that_is_killed_makes_each_job_once(bed: Bed) -> None:
     assert bed.made() == names
     ran = [name for name in bed.ran() if name != "split"]
     assert len(set(ran)) == 200 and len(ran) <= 202 + 2
+
+
+def members_within(*names: int) -> list[str]:
+    return sorted(f"{name}.{number:02d}" for name in names for number in range(1, name + 1))
+
+
+def test_members_name_members_of_their_own(bed: Bed) -> None:
+    (bed.place / "w.yml").write_text(WITHIN)
+    (bed.place / "given").write_text("3\n0\n2\n")
+    plan = bed.stager.run("plan", "w.yml", cwd=bed.place).stdout
+    assert "jobs.low: 1 job is assumed; how many there are is known when job 'mid[1]' has made '1.list'" in plan
+    bed.submit()
+    assert bed.made() == members_within(3, 2) and bed.ran() == sorted(["top", "3", "0", "2", *members_within(3, 2)])
+    jobs = bed.jobs("within-1")
+    lows = [f"low[3.list,{number:02d}]" for number in (1, 2, 3)] + ["low[2.list,01]", "low[2.list,02]"]
+    assert sorted(jobs) == sorted(["top", "gather", *(f"mid[{n}]" for n in "302"), *lows, *(f"each[{n}.list]" for n in "302")])
+    assert set(jobs.values()) == {"done"}
+    assert "job low scatters over" in bed.stager.run("explain", "within-1", "--job", "low[2.list,01]").stdout
+
+
+def test_a_scheduler_that_is_killed_while_members_name_members_makes_each_job_once(bed: Bed) -> None:
+    """Killed when the first list was just told, when the first of theirs were, and among their members."""
+    (bed.place / "w.yml").write_text(WITHIN)
+    names = list(range(1, 15))
+    (bed.place / "given").write_text("\n".join(map(str, names)))
+    run = bed.stager.submit(bed.place / "w.yml")
+    for jobs in (1, 2, 8, 30, 60):
+        wait_until(lambda jobs=jobs: len(bed.ran()) >= jobs, f"{jobs} jobs that have begun")
+        pid = bed.stager.scheduler_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        # Its variables are not known to the next scheduler.
+        bed.stager.run("resume", run, "--detach")
+    bed.stager.run("wait", run)
+    assert bed.made() == members_within(*names)
+    wanted = {"top", *map(str, names), *members_within(*names)}
+    assert set(bed.ran()) == wanted and len(bed.ran()) <= len(wanted) + 2 * 5
 
 
 def test_what_did_not_change_is_reused_with_its_members(short_dir: Path) -> None:

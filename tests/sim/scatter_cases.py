@@ -1,4 +1,5 @@
-"""Cases in which jobs are decided at run time: a job names members, and the run goes on with a job for each, and what gathers them.
+"""Cases in which jobs are decided at run time: a job names members, and the run goes on with a job for each, and what gathers them. The
+job of a member may name members, too.
 
 One rule: everything follows from the seed of the case, so that a failure is reproduced by it.
 """
@@ -29,7 +30,7 @@ ASSUMED: tuple[Rows, ...] = ((("a",),), (("a",), ("b",)), (("1",), ("2",), ("3",
 @dataclass(frozen=True)
 class Scattered:
     """One scatter: members of `over`, each with `steps` jobs one after the other, read what `reads` names; `sizes_bytes` of each that they
-    make. `rows`: as they turn out.
+    make. `rows`: as they turn out. `within`: by member, what its own first job names, over which others scatter; None: nothing.
     """
 
     name: str
@@ -41,6 +42,19 @@ class Scattered:
     finals: bool
     assumed: Rows
     rows: Rows
+    within: Mapping[str, Rows] | None = None
+    assumed_within: Rows = ()
+
+    @property
+    def scatter(self) -> str:
+        return f"{self.name}0"
+
+    def scatter_of(self, value: str) -> str:
+        """That over what the job of a member names."""
+        return f"{self.name}n[{value}]"
+
+    def all_rows(self) -> dict[str, Rows]:
+        return {self.scatter: self.rows} | {self.scatter_of(value): rows for value, rows in (self.within or {}).items()}
 
 
 @dataclass(frozen=True)
@@ -49,10 +63,10 @@ class ScatterCase:
     each: tuple[Scattered, ...]
 
     def workflow(self, known: Mapping[str, Rows]) -> Workflow:
-        """As it is when the members of these are known."""
+        """As it is when the members of these scatters are known."""
         files, jobs, scatters = dict(self.base.files), dict(self.base.jobs), []
         for one in self.each:
-            rows = known.get(one.name)
+            rows = known.get(one.scatter)
             made: list[str] = []
             firsts: list[str] = []
             for (value,) in one.assumed if rows is None else rows:
@@ -65,19 +79,46 @@ class ScatterCase:
                     firsts += [job_id] if not step else []
                     reads = (lfn,)
                 made += reads
+                if one.within is not None:
+                    first, lfn = f"{one.name}0[{value}]", f"{self.base.name}.{one.name}0.{value}"
+                    scatter, names = self._within(one, value, first, lfn, known.get(one.scatter_of(value)))
+                    made += [self._member(files, jobs, one, job_id, lfn, first) for job_id in names]
+                    scatters.append(scatter)
             gathered = f"{self.base.name}.{one.name}.all"
             files[gathered] = self._made(gathered, one.size_bytes, True)
             jobs[one.name] = work(one.name, tuple(made), (gathered,), ())
             jobs[f"{one.name}-end"] = work(f"{one.name}-end", (gathered,), (), ())
             standing = tuple(firsts) if rows is None else ()
-            scatters.append(Scatter(f"{one.name}0", one.over, ("value",), one.maker, ScatterForm.LINES, standing, rows))
+            scatters.append(Scatter(one.scatter, one.over, ("value",), one.maker, ScatterForm.LINES, standing, rows))
         return replace(self.base, files=files, jobs=jobs, scatters=tuple(scatters))
 
-    def known(self, workflow: Workflow) -> dict[str, Rows]:
-        return {each.name[:-1]: each.rows for each in workflow.scatters if each.rows is not None}
+    @staticmethod
+    def _within(one: Scattered, value: str, maker: str, over: str, rows: Rows | None) -> tuple[Scatter, tuple[str, ...]]:
+        """And the jobs of its members."""
+        names = tuple(f"{one.name}n[{value},{each}]" for (each,) in (one.assumed_within if rows is None else rows))
+        standing = names if rows is None else ()
+        return Scatter(one.scatter_of(value), over, ("value",), maker, ScatterForm.LINES, standing, rows), names
 
-    def members(self, job: str) -> dict[str, Rows]:
-        return {f"{each.name}0": each.rows for each in self.each if each.maker == job}
+    def _member(self, files: dict[str, File], jobs: dict[str, Job], one: Scattered, job_id: str, reads: str, maker: str) -> str:
+        lfn = f"{self.base.name}.{job_id}"
+        files[lfn] = self._made(lfn, one.size_bytes, False)
+        jobs[job_id] = work(job_id, (reads,), (lfn,), (maker,))
+        return lfn
+
+    def known(self, workflow: Workflow) -> dict[str, Rows]:
+        return {each.name: each.rows for each in workflow.scatters if each.rows is not None}
+
+    def all_rows(self) -> dict[str, Rows]:
+        return {name: rows for each in self.each for name, rows in each.all_rows().items()}
+
+    def members(self) -> dict[str, dict[str, Rows]]:
+        """By job, what its outputs name."""
+        found: dict[str, dict[str, Rows]] = {}
+        for one in self.each:
+            found.setdefault(one.maker, {})[one.scatter] = one.rows
+            for value, rows in (one.within or {}).items():
+                found[f"{one.name}0[{value}]"] = {one.scatter_of(value): rows}
+        return found
 
     @staticmethod
     def _made(lfn: str, size_bytes: int, final: bool) -> File:
@@ -105,7 +146,10 @@ def scatter_case(random: Random, base: Workflow) -> ScatterCase:
         names = random.sample("abcdefgh123", random.choice((0, 1, 2, 3, 6)))
         facts = (random.choice((1, 1, 2)), random.choice((0, 10, 100, 300)), random.random() < 0.3)
         rows = tuple((name,) for name in names)
-        found.append(Scattered(f"s{number}", over, maker_id, reads, *facts, random.choice(ASSUMED), rows))
+        assumed, within = random.choice(ASSUMED), None
+        if random.random() < 0.4:
+            within = {name: tuple((each,) for each in random.sample("uvwxyz12", random.choice((0, 1, 2, 4)))) for name in names}
+        found.append(Scattered(f"s{number}", over, maker_id, reads, *facts, assumed, rows, within, random.choice(ASSUMED)))
     return ScatterCase(base, tuple(found))
 
 
@@ -113,7 +157,7 @@ def scattered(case: Case) -> Case:
     """The runs of a case, some of whose jobs are decided while they go on. Room is found for all that there will be."""
     random = Random(f"scatter/{case.seed}")
     parts = [scatter_case(random, workflow) for workflow in case.workflows]
-    wholes = [part.workflow({each.name: each.rows for each in part.each}) for part in parts]
+    wholes = [part.workflow(part.all_rows()) for part in parts]
     firsts = [part.workflow({}) for part in parts]
     spill = case.plans[0].spill_origin
     everything = sum(file.size_bytes or 0 for workflow in (*wholes, *firsts) for file in workflow.files.values())
@@ -148,8 +192,8 @@ class ScatterWatch:
         self.told: set[str] = set()
         self.machine: Machine | None = None
         for run, part in self.cases.items():
-            for each in part.each:
-                world.executor.members[run, each.maker] = part.members(each.maker)
+            for maker, members in part.members().items():
+                world.executor.members[run, maker] = members
 
     def __call__(self, machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
         self.machine = machine
@@ -160,22 +204,23 @@ class ScatterWatch:
         if any(isinstance(event, ev.SchedulerStarted) for event in events):
             self.told.clear()
         for run in machine.state.runs.values():
-            for each in pending(run)[:1]:
-                if run.id not in self.told:
-                    self.told.add(run.id)
-                    at = self.world.clock.now + self.random.choice((0.0, 0.01, 1.0))
-                    self.world.tell_at(at, lambda now, run=run.id, name=each.name: self.grown(now, run, name))
+            names = [each.name for each in pending(run)]
+            if names and run.id not in self.told:
+                self.told.add(run.id)
+                at = self.world.clock.now + self.random.choice((0.0, 0.01, 1.0))
+                together = tuple(names[: self.random.choice((1, len(names), len(names)))])
+                self.world.tell_at(at, lambda now, run=run.id, together=together: self.grown(now, run, together))
 
-    def grown(self, now: float, run_id: str, name: str) -> Any:
+    def grown(self, now: float, run_id: str, names: tuple[str, ...]) -> Any:
         assert self.machine is not None
         run, part = self.machine.state.runs[run_id], self.cases[run_id]
-        facts = {"at": now, "run": run_id, "scatter": name}
-        if all(each.name != name for each in pending(run)):
+        facts = {"at": now, "run": run_id, "scatter": names[0], "also": names[1:]}
+        if not {each.name for each in pending(run)}.issuperset(names):
             return ev.RunScattered(**facts)
-        rows = run.members[name]
-        workflow = part.workflow(part.known(run.workflow) | {name[:-1]: rows})
+        rows = {name: run.members[name] for name in names}
+        workflow = part.workflow(part.known(run.workflow) | rows)
         plan: Plan = continued(run, workflow, make_plan(workflow, self.world.topology, spill_origin=run.plan.spill_origin))
         told = self.world.runs[run_id]
         told.workflow, told.plan, told.derived = workflow, plan, None
         enter(self.world, run_id, workflow, plan, plan)
-        return ev.RunScattered(**facts, members=len(rows), workflow=workflow, plan=plan)
+        return ev.RunScattered(**facts, members=sum(map(len, rows.values())), workflow=workflow, plan=plan)

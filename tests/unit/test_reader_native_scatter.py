@@ -148,7 +148,11 @@ WRONG = [
     ("{over: l.txt, as: X}", "jobs.b.scatter.as: 'X' cannot be a foreach key"),
     ("{over: l.txt, as: x, every: 3}", "jobs.b.scatter.every: unknown key"),
     ("{over: opt.txt, as: x}", "'opt.txt' is optional, and a scatter needs it"),
-    ("{over: c1.txt, as: x}", "'c1.txt' is made by 'c', whose own jobs are known only at run time; a scatter over what scattered"),
+    ("{over: c1.txt, as: x}", "'c1.txt' is made by 'c', whose own jobs are known only at run time; go over what they make, as in"),
+    ("{over: l.txt, as: x}, foreach: {x: [1]}", "jobs.b.scatter.as: 'x' is a key of the foreach already"),
+    ("{over: 'l{y}.txt', as: x}, foreach: {y: [1, 2]}", "jobs.b.scatter.over: 'l1.txt' is no output of a job"),
+    ("{over: 'c{y}.txt', as: x}, foreach: {y: [1]}", "'c1.txt' is made by 'c', whose own jobs are known only at run time; go over"),
+    ("{over: '{y.stem}.n', as: x}, foreach: {y: 'c*.txt'}", "'c1.n' is made by 'n', which may have ended before the values of this"),
 ]
 
 
@@ -158,22 +162,26 @@ def test_what_cannot_be_scattered_over_is_refused_by_name(place: Path, scatter: 
 jobs:
   a: {{run: echo, inputs: [raw_1.txt], outputs: [l.txt, d/, {{file: opt.txt, optional: true}}]}}
   c: {{scatter: {{over: l.txt, as: y}}, run: "echo {{y}}", outputs: ["c{{y}}.txt"]}}
+  n: {{run: echo, outputs: [c1.n]}}
   b: {{scatter: {scatter}, run: echo}}
 """
     findings = told(place, text)
     assert any(said in each for each in findings), findings
 
 
-def test_foreach_and_scatter_do_not_go_together_and_an_origin_is_not_asked_while_a_run_goes_on(place: Path) -> None:
+def test_an_origin_is_not_asked_while_a_run_goes_on(place: Path) -> None:
     text = """jobs:
   a: {run: echo, outputs: [l.txt]}
-  b: {scatter: {over: l.txt, as: x}, foreach: {y: [1]}, run: "echo {x}"}
   c: {scatter: {over: l.txt, as: x}, run: "echo {x}", inputs: ["here:{x}.fa"]}
 """
-    findings = told(place, text)
-    assert "a job has foreach or scatter, not both" in findings[0]
-    (only,) = told(place, text.replace(", foreach: {y: [1]}", ""))
+    (only,) = told(place, text)
     assert "'here:{x}.fa' names a file at an origin by a value that is known only when 'a' has ended" in only
+    beside = text.replace("scatter:", "foreach: {y: [raw_1]}, scatter:")
+    workflow = read(place, beside.replace("here:{x}.fa", "here:{y}.txt"))
+    known = expanded(workflow, {"c": (("u",), ("v",))})
+    assert [entry.lfn for entry in known.jobs["c[raw_1,v]"].inputs] == ["raw_1.txt"]
+    (only,) = told(place, beside.replace("here:{x}.fa", "here:{y}*.txt"))
+    assert "'here:{y}*.txt' is listed at its origin for each value" in only
     engine = "engine: airflow\njobs:\n  a: {outputs: [l.txt]}\n  b: {scatter: {over: l.txt, as: x}}\n"
     assert any("jobs.b.scatter: " in each for each in told(place, engine))
 
@@ -204,6 +212,124 @@ def test_one_scatter_may_follow_another_and_each_is_known_in_its_turn(place: Pat
     both = expanded(first, {"d": (("z",),)})
     assert list(both.jobs) == ["a", "b[x]", "b[y]", "c", "d[z]", "e"]
     assert both == expanded(read(place, CHAINED), {"b": (("x",), ("y",)), "d": (("z",),)})
+
+
+BESIDE = """jobs:
+  list: {foreach: {sample: [s, t]}, run: "echo {sample}", outputs: ["{sample}.list"]}
+  part:
+    foreach: {sample: [s, t]}
+    scatter: {over: "{sample}.list", as: x, expect: 2}
+    run: "echo {sample} {x}"
+    outputs: ["{sample}.{x}.part"]
+  gather: {foreach: {sample: [s, t]}, run: "echo {sample}", inputs: ["{sample}.*.part"], outputs: ["{sample}.all"]}
+  all: {run: echo, inputs: ["*.all"], outputs: [all]}
+"""
+
+
+def test_each_value_of_a_foreach_scatters_over_its_own_list(place: Path) -> None:
+    before = read(place, BESIDE)
+    assert [(each.name, each.entry, each.over, each.maker, each.jobs) for each in before.scatters] == [
+        ("part[s.list]", "part", "s.list", "list[s]", ("part[s,1]", "part[s,2]")),
+        ("part[t.list]", "part", "t.list", "list[t]", ("part[t,3]", "part[t,4]")),
+    ]
+    note = "jobs.part: 4 jobs are assumed; how many there are is known when job 'list[s]' has made 's.list', and 1 more list is there"
+    assert note in before.notes
+    assert before.jobs["part[t,3]"].after == ("list[t]",) and before.jobs["gather[s]"].after == () == before.jobs["all"].after
+    one = expanded(before, {"part[s.list]": (("x",), ("y",), ("z",))})
+    assert [job for job in one.jobs if job.startswith("part")] == ["part[s,x]", "part[s,y]", "part[s,z]", "part[t,3]", "part[t,4]"]
+    assert [entry.lfn for entry in one.jobs["gather[s]"].inputs] == ["s.x.part", "s.y.part", "s.z.part"]
+    assert one.jobs["gather[t]"] == before.jobs["gather[t]"] and one.jobs["gather[s]"].after == (), "it waits for no other list"
+    assert [(each.rows is None, each.jobs) for each in one.scatters] == [(False, ()), (True, ("part[t,3]", "part[t,4]"))]
+    both = expanded(one, {"part[t.list]": ()})
+    assert both.jobs["gather[t]"].inputs == () and not any("assumed" in note for note in both.notes)
+    assert both == expanded(before, {"part[s.list]": (("x",), ("y",), ("z",)), "part[t.list]": ()})
+
+
+def test_all_values_of_a_foreach_go_with_all_members_of_one_list(place: Path) -> None:
+    text = """jobs:
+  a: {run: echo, outputs: [d/]}
+  b:
+    foreach: {seed: 1..2}
+    scatter: {over: d/, as: x}
+    run: "echo {x}"
+    inputs: [d/]
+    outputs: ["{seed}.{x.name}"]
+"""
+    before = read(place, text)
+    assert [(each.name, each.jobs) for each in before.scatters] == [("b", ("b[1,d/1]", "b[2,d/1]"))]
+    known = expanded(before, {"b": (("d/u",), ("d/v",))})
+    assert list(known.jobs) == ["a", "b[1,d/u]", "b[1,d/v]", "b[2,d/u]", "b[2,d/v]"]
+    assert dict(known.jobs["b[2,d/v]"].env).items() >= {"seed": "2", "x": "d/v"}.items()
+    text = text.replace("a: {run: echo, outputs: [d/]}", "a: {foreach: {seed: 1..2}, run: echo, outputs: [d/]}").replace(
+        "[d/]", '["d{seed}/"]'
+    )
+    own = read(place, text.replace("over: d/", 'over: "d{seed}/"'))
+    assert [(each.name, each.jobs) for each in own.scatters] == [("b[d1]", ("b[1,d1/1]",)), ("b[d2]", ("b[2,d2/2]",))]
+
+
+WITHIN = """jobs:
+  top: {run: echo, outputs: [top.txt, other.list]}
+  mid: {scatter: {over: top.txt, as: m, expect: 2}, run: "echo {m}", outputs: ["{m}.list"]}
+  low:
+    foreach: {list: "*.list"}
+    scatter: {over: "{list}", as: x}
+    run: "echo {list} {x}"
+    inputs: ["{list}"]
+    outputs: ["{list.stem}-{x}.low"]
+  after: {foreach: {low: "*.low"}, run: "echo {low}", inputs: ["{low}"], outputs: ["{low.stem}.end"]}
+  only: {run: echo, inputs: ["other-*.low"], outputs: [only]}
+  all: {run: echo, inputs: ["*.end"], outputs: [all]}
+"""
+
+
+def test_a_scatter_may_go_over_what_the_jobs_of_another_make(place: Path) -> None:
+    before = read(place, WITHIN)
+    names = ["mid", "low[1.list]", "low[2.list]", "low[other.list]"]
+    assert [each.name for each in before.scatters] == names and all(each.rows is None for each in before.scatters)
+    assert before.scatters[1].maker == "mid[1]" and before.scatters[3].maker == "top"
+    assert before.jobs["only"].after == ("mid[1]",), "a member may be called other-x"
+    other = expanded(before, {"low[other.list]": (("a",), ("b",))})
+    assert [job for job in other.jobs if job.startswith("low")] == [
+        "low[1.list,1]",
+        "low[2.list,2]",
+        "low[other.list,a]",
+        "low[other.list,b]",
+    ]
+    assert other.jobs["only"].after == ("mid[1]",)
+    mid = expanded(other, {"mid": (("u",), ("v",))})
+    assert [each.name for each in mid.scatters] == ["mid", "low[other.list]", "low[u.list]", "low[v.list]"]
+    assert {each.name for each in mid.scatters if each.rows is None} == {"low[u.list]", "low[v.list]"}
+    assert mid.jobs["low[other.list,a]"] == other.jobs["low[other.list,a]"] and mid.jobs["only"].after == ()
+    known = expanded(mid, {"low[u.list]": (), "low[v.list]": (("1",),)})
+    assert [entry.lfn for entry in known.jobs["all"].inputs] == ["other-a.end", "other-b.end", "v-1.end"]
+    assert not any(each.rows is None for each in known.scatters)
+    none = expanded(before, {"mid": ()})
+    assert [each.name for each in none.scatters] == ["mid", "low[other.list]"]
+
+
+def test_what_stands_for_members_is_never_in_the_way_of_those_that_are_known(place: Path) -> None:
+    text = BESIDE.replace('"{sample}.{x}.part"', '"{x}.part"').replace('"{sample}.*.part"', '"*.part"')
+    before = read(place, text)
+    assert [job for job in before.jobs if job.startswith("part")] == ["part[s,1]", "part[s,2]", "part[t,3]", "part[t,4]"]
+    one = expanded(before, {"part[s.list]": (("3",), ("4",))})
+    strange = ["part[s,3]", "part[s,4]", "part[t,1000000001]", "part[t,1000000002]"]
+    assert [job for job in one.jobs if job.startswith("part")] == strange
+    both = expanded(one, {"part[t.list]": (("5",),)})
+    assert [job for job in both.jobs if job.startswith("part")] == ["part[s,3]", "part[s,4]", "part[t,5]"]
+    with pytest.raises(WorkflowInvalid, match=r"'3.part' has two producers: 'part\[s,3\]' and 'part\[t,3\]'"):
+        expanded(one, {"part[t.list]": (("3",),)})
+
+
+def test_what_nobody_asked_for_stays_away_when_members_are_known(place: Path) -> None:
+    text = """jobs:
+  a: {run: echo, outputs: [a.txt]}
+  b: {scatter: {over: a.txt, as: x}, run: "echo {x}", outputs: ["{x}.b"]}
+  c: {run: echo, outputs: [c.txt, c/]}
+  d: {scatter: {over: c.txt, as: x}, run: "echo {x}", inputs: [c/], outputs: ["{x}.d"]}
+"""
+    part = as_far_as(read(place, text), ["b"])
+    known = as_far_as(expanded(part, {"b": (("u",),)}), part.until)
+    assert list(known.jobs) == ["a", "b[u]"] and [each.name for each in known.scatters] == ["b"]
 
 
 def test_others_may_stand_for_what_is_not_known(place: Path) -> None:
