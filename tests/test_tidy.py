@@ -35,7 +35,7 @@ MAY_READ_ENVIRONMENT = {
     "stager/adapters/far_side.py": "a program of its own, which is sent to other hosts",
     "stager/fs/filesystem.py": "a client in programs of others, which have no settings of ours",
     "plugins/pegasus/pegasus_stager/settings.py": "Pegasus tells its programs through it what is asked of them; it is the plugin's reader",
-    "stager/worker/make_environment.py": "pip is configured by it",
+    "stager/worker/make_environment.py": "pip and rattler are configured by it",
 }
 
 # What passes between the layers, and on the wire.

@@ -243,7 +243,7 @@ def check_programs(workflow: Workflow, environ: Mapping[str, str]) -> list[Findi
     read: dict[str, tuple[tuple[str, ...], int]] = {}
     for job in workflow.jobs.values():
         # Its programs are in the image, or come with its packages.
-        if job.image is not None or job.venv is not None:
+        if job.image is not None or job.venv is not None or job.conda is not None:
             continue
         programs = job.argv[:1]
         if job.shell and quotes_like_sh(job.interpreter):

@@ -70,7 +70,12 @@ def command(run: str, job: str, words: tuple[str, ...], where: Where) -> int:
         tell(sandbox)
     elif sandbox.missing:
         click.echo(missing(sandbox), err=True)
-    enter(sandbox, words or shell_for(sandbox, talks), surroundings(sandbox, settings_of(where.state_dir).environ, talks), lock)
+    enter(
+        sandbox,
+        (*sandbox.before, *(words or shell_for(sandbox, talks))),
+        surroundings(sandbox, settings_of(where.state_dir).environ, talks),
+        lock,
+    )
     raise AssertionError("unreachable: this process has become another")
 
 

@@ -108,6 +108,8 @@ PLAIN_SH = ("/bin/sh", "-c")
 IMAGE_PATH = ".stager-image"
 # The one that is the lock file of its environment of Python packages.
 VENV_PATH = ".stager-venv"
+# The one that is the lock file of its environment of conda packages.
+CONDA_PATH = ".stager-conda"
 
 
 @acyclic
@@ -172,8 +174,13 @@ class Job:
 
     @property
     def venv(self) -> str | None:
-        """The lock file of its environment; None: it has none of its own."""
+        """The lock file of its environment of Python packages; None: it has none."""
         return next((entry.lfn for entry in self.inputs if entry.path == VENV_PATH), None)
+
+    @property
+    def conda(self) -> str | None:
+        """The lock file of its environment of conda packages; None: it has none."""
+        return next((entry.lfn for entry in self.inputs if entry.path == CONDA_PATH), None)
 
     @property
     def lfns(self) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ def candidates_of(workflow: Workflow, shape: Shape, topology: Topology) -> list[
     if not mountable or not all(node.can_link for node in topology.nodes):
         return []
     found = []
-    whole = {lfn for job in workflow.jobs.values() for lfn in (job.image, job.venv)}
+    whole = {lfn for job in workflow.jobs.values() for lfn in (job.image, job.venv, job.conda)}
     for index, lfn in enumerate(shape.files):
         file = workflow.files[lfn]
         # An image is unpacked, all of it, and an environment is made of all of its lock file.

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from stager.model.files import FileKind
 from stager.model.ids import digest_of
-from stager.model.workflow import IMAGE_PATH, PLAIN_SH, VENV_PATH, Job, Workflow
+from stager.model.workflow import CONDA_PATH, IMAGE_PATH, PLAIN_SH, VENV_PATH, Job, Workflow
 
 # Another version never meets the keys of this one.
 KEY_VERSION = "1"
 PASSED = "passed variable "
 INPUT, OUTPUT = "input ", "output "
-SURROUNDINGS = {IMAGE_PATH: "container", VENV_PATH: "venv"}
+SURROUNDINGS = {IMAGE_PATH: "container", VENV_PATH: "venv", CONDA_PATH: "conda"}
 # By name, each as text. A passed variable has the keyed digest of its value.
 Parts = dict[str, str]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from stager.model.files import Destination, File, FileKind
 from stager.model.scatter import Rows
-from stager.model.workflow import IMAGE_PATH, VENV_PATH, Job, JobInput, JobOutput, Origin, Workflow
+from stager.model.workflow import CONDA_PATH, IMAGE_PATH, VENV_PATH, Job, JobInput, JobOutput, Origin, Workflow
 from stager.readers.lines import Findings, Place, nearest
 from stager.readers.native_catalog import Catalog, destination_of, moved
 from stager.readers.native_foreach import rows_of, unknown_set
@@ -20,6 +20,7 @@ from stager.readers.native_left_out import left_out_match
 from stager.readers.native_references import rendered_path
 from stager.readers.native_scattering import Scattering, is_told_later, may_be_empty, scattered_rows
 from stager.readers.native_spec import (
+    CONDA_NUMBER,
     IMAGE_NUMBER,
     VENV_NUMBER,
     Axis,
@@ -40,7 +41,7 @@ ID_LENGTH_MAX = 160
 ALONE = re.compile(
     r"(?:name|engine|origins|io_hints|on_failure|on_exists|spill|notify|budget|finish_by|objective|defaults|finals)\b"
     r"|jobs\.[^.]+\.(?:run|shell|inputs|after|env|env_pass|cores|memory|memory_limit|retries|timeout|type|stdin)\b"
-    r"|jobs\.[^.]+\.(?:isolate|container|venv|idempotent|deterministic|reuse)\b"
+    r"|jobs\.[^.]+\.(?:isolate|container|venv|conda|idempotent|deterministic|reuse)\b"
 )
 
 
@@ -323,9 +324,9 @@ class Expansion:
         return in_image(settings.shell)
 
     def surroundings(self, entry: JobEntry, row: Mapping[str, str]) -> tuple[JobInput, ...]:
-        """The image of its container and the lock file of its environment, if it has them."""
+        """The image of its container or the lock file of its environment, if it has one."""
         found: tuple[JobInput, ...] = ()
-        for number, path in ((IMAGE_NUMBER, IMAGE_PATH), (VENV_NUMBER, VENV_PATH)):
+        for number, path in ((IMAGE_NUMBER, IMAGE_PATH), (VENV_NUMBER, VENV_PATH), (CONDA_NUMBER, CONDA_PATH)):
             item = entry.spec.input_at(number)
             if item is not None:
                 found += tuple(self.shared(each.lfn, path) for each in self.inputs(entry, number, item, row))

@@ -51,10 +51,7 @@ ELSEWHERE = {
     "finals": "results publish targets",
     "jobs": "tasks steps rules processes",
     "venv": "virtualenv pip requirements",
-}
-# What other systems have and this one has not, with what there is instead.
-NOT_HERE = {
-    "conda": "conda environments are not made here; write container: IMAGE, or, for packages of Python, venv: LOCK FILE",
+    "conda": "conda_env mamba micromamba pixi",
 }
 CALLED_ELSEWHERE = {word: name for name, words in ELSEWHERE.items() for word in words.split()}
 
@@ -78,9 +75,6 @@ class Fields:
             if name in known:
                 self.nodes[name] = value
             elif key or not name.startswith(SCRATCH_PREFIX):
-                if name in NOT_HERE:
-                    form.findings.note(key_node.place, form.join(key, name), NOT_HERE[name])
-                    continue
                 close = called_otherwise(name, known) or nearest(name, known) or unquoted(node) or f"; known here: {', '.join(known)}"
                 form.findings.note(key_node.place, form.join(key, name), f"unknown key{close}")
 

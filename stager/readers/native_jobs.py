@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from stager.model.files import OnExists
 from stager.readers.lines import Node, closest
-from stager.readers.native_environments import read_venv
+from stager.readers.native_environments import read_locks
 from stager.readers.native_foreach import read_foreach
 from stager.readers.native_form import Fields, Form
 from stager.readers.native_images import read_container
@@ -54,6 +54,7 @@ def read_settings(fields: Fields, names: Names, base: JobSettings) -> JobSetting
         fields.form.findings.note(fields.place("timeout"), fields.at("timeout"), "a job needs a time above 0; leave it out for no limit")
     limit = read_memory_limit(fields, memory, base.memory_limit_bytes)
     container = read_container(fields, names, base.container)
+    venv, conda = read_locks(fields, names, base, container)
     return JobSettings(
         shell=read_shell(fields, base.shell),
         cores=fields.integer("cores", base.cores, least=1),
@@ -69,7 +70,8 @@ def read_settings(fields: Fields, names: Names, base: JobSettings) -> JobSetting
         reuse=read_reuse(fields, base.reuse),
         on_exists=fields.choice("on_exists", OnExists, OnExists.FAIL) if fields.get("on_exists") else base.on_exists,
         container=container,
-        venv=read_venv(fields, names, base.venv, container),
+        venv=venv,
+        conda=conda,
     )
 
 

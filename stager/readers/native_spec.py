@@ -72,6 +72,7 @@ SHARED_KEYS = (
     "isolate",
     "container",
     "venv",
+    "conda",
     "idempotent",
     "deterministic",
     "reuse",
@@ -89,7 +90,7 @@ OUTPUT_KEYS = ("file", "dir", "to", "optional", "size", "on_exists", "executable
 OUTPUT_VALUE_KEYS = ("to", "optional", "size", "on_exists", "executable", "literal")
 FINAL_KEYS = ("to", "on_exists")
 # The inputs of a job that stand beside `inputs:`, behind all that it lists.
-IMAGE_NUMBER, VENV_NUMBER = -1, -2
+IMAGE_NUMBER, VENV_NUMBER, CONDA_NUMBER = -1, -2, -3
 HINT_KEYS = ("compute", "output", "read_fraction")
 
 
@@ -238,6 +239,7 @@ class JobSettings:
     on_exists: OnExists | None = None
     container: InputSpec | None = None
     venv: InputSpec | None = None
+    conda: InputSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +270,8 @@ class JobSpec:
         """A line of `inputs:`, or what stands beside them."""
         if number >= 0:
             return self.inputs[number]
-        return self.settings.container if number == IMAGE_NUMBER else self.settings.venv
+        beside = {IMAGE_NUMBER: self.settings.container, VENV_NUMBER: self.settings.venv, CONDA_NUMBER: self.settings.conda}
+        return beside[number]
 
     @property
     def outer(self) -> tuple[Axis, ...]:
@@ -282,7 +285,7 @@ class JobSpec:
         places += [output.path for output in self.outputs]
         places += [output.destination.path for output in self.outputs if output.destination is not None]
         places += [template for _, template in self.settings.env] + [template for template, _, _ in self.after]
-        places += [each.reference.path for each in (self.settings.container, self.settings.venv) if each is not None]
+        places += [each.reference.path for each in (self.settings.container, self.settings.venv, self.settings.conda) if each is not None]
         places += [self.scatter.each] if self.scatter is not None and self.scatter.each is not None else []
         places += [*self.argv, *(stream for stream in self.streams if stream is not None)]
         return {hole for template in places for hole in template.holes} | set(self.shell_holes)

@@ -19,6 +19,7 @@ from stager.scheduler.states import CopyState, JobState
 from stager.service.inquiry import Inquiry
 from stager.service.known_runs import KnownRuns
 from stager.worker import AttemptSpec, InputAccess, Kept, KeptSandboxes
+from stager.worker.environment import activation
 from stager.worker.images import environment_in, noted
 from stager.worker.place import packages_noted, read_json
 from stager.worker.spec import SCRATCH
@@ -112,6 +113,7 @@ class Sandboxes:
             raise await self.inquiry.ask(lambda: self._none_kept(run, job)) from None
         fault = (read_json(found.place.outcome) or {}).get("fault") or {}
         declared = {name for name, _ in entry.env}
+        packages = packages_noted(found.place)
         return wire.Sandbox(
             run=run,
             job=job,
@@ -120,11 +122,12 @@ class Sandboxes:
             lock=found.place.lock,
             program=self.program,
             command=[*entry.argv] or [entry.shell],
-            env=environment_in(spec, found.place, {}, container, packages_noted(found.place)),
+            env=environment_in(spec, found.place, {}, container, packages),
             env_pass=[name for name in entry.env_pass if name not in declared],
             mounts=mounts,
             missing=missing,
             ended=str(fault.get("message") or ""),
+            before=list(activation(packages)),
             container=None if container is None else wire.ImageRoot(**container.to_wire()),
         )
 

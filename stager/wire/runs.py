@@ -230,7 +230,8 @@ class ImageRoot(Body):
 
 class Sandbox(Body):
     """The sandbox that a failed job left, over the owner's socket only. `directory` is used while `lock` is held shared. `program` enters
-    it with `mounts`. `env_pass`: what the job takes from its submitter besides. `missing`: inputs that are not on the node now.
+    it with `mounts`. `before`: the first words of what runs there. `env_pass`: what the job takes from its submitter besides. `missing`:
+    inputs that are not on the node now.
     """
 
     run: str
@@ -245,6 +246,7 @@ class Sandbox(Body):
     mounts: list[Mount]
     missing: list[str]
     ended: str
+    before: list[str] = []
     container: ImageRoot | None = None
 
 

@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stager.worker.place import Place, packages_noted, read_json, write_json
+from stager.worker.place import TOLD, Place, packages_noted, read_json, write_json
 
 DIRECTORY = "environments"
-TOLD = "environment.json"
 CACHED = "__pycache__"
 PIECE_BYTES = 1 << 20
 WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH

@@ -1,4 +1,4 @@
-"""The Python environments of this host's jobs: each made once of its lock file, kept from then on, and used by all jobs that name it.
+"""The environments of packages of this host's jobs: each made once of its lock file, kept from then on, and used by all jobs that name it.
 
 May know: one directory, the program that makes them. One rule: an attempt has noted that it uses one before its job begins.
 """
@@ -12,14 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stager.model.errors import ErrorClass, Fault, Transient, error_from
+from stager.model.workflow import CONDA_PATH, VENV_PATH
 from stager.wire.node import StagedIn
 from stager.worker.environment_tree import DIRECTORY, taken
 from stager.worker.images import image_path
-from stager.worker.make_environment import NOT_MADE_CODE
+from stager.worker.installing import NOT_MADE_CODE
 from stager.worker.place import Place
 from stager.worker.spec import AttemptInput, AttemptSpec
 
-Key = tuple[str, str]
+Key = tuple[str, str, str]
+# As make_environment calls what a lock file is for, by where the job finds it.
+KINDS = {VENV_PATH: "venv", CONDA_PATH: "conda"}
 # Many jobs have the same lock file, and one that does not do takes each of them seconds to find out.
 FAULT_KEPT_S = 30.0
 
@@ -35,7 +38,7 @@ class Environments:
 
     async def environment_of(self, spec: AttemptSpec, lock: AttemptInput, place: Place, staged: StagedIn) -> str:
         """Its directory. Raises StagerError that names the job."""
-        key = (lock.file_id, lock.generation)
+        key = (KINDS[lock.path], lock.file_id, lock.generation)
         async with self.locks.setdefault(key, asyncio.Lock()):
             found = self.known.get(key)
             # Somebody may have removed it.
@@ -50,7 +53,7 @@ class Environments:
         now = asyncio.get_running_loop().time()
         until, fault = self.faults.get(key, (now, None))
         if fault is None or until <= now:
-            said = await self._asked(spec, path)
+            said = await self._asked(spec, key[0], path)
             if "root_dir" in said:
                 self.faults.pop(key, None)
                 return str(said["root_dir"])
@@ -60,10 +63,10 @@ class Environments:
         text = f"job {spec.job_id!r} has no environment to run in: {fault.message}"
         raise error_from(Fault(fault.error_class, fault.code, text, spec.job_id))
 
-    async def _asked(self, spec: AttemptSpec, path: str) -> Mapping[str, str]:
+    async def _asked(self, spec: AttemptSpec, kind: str, path: str) -> Mapping[str, str]:
         """`root_dir`, or a fault."""
         pipe = asyncio.subprocess.PIPE
-        command = [sys.executable, "-m", "stager.worker.make_environment", path, str(self.directory)]
+        command = [sys.executable, "-m", "stager.worker.make_environment", kind, path, str(self.directory)]
         process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
         printed, complaint = await process.communicate()
         try:

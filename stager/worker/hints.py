@@ -1,4 +1,4 @@
-"""A word to a job that failed where a write was refused, or where its image lacks a program.
+"""A word to a job that failed where a write was refused, where its image lacks a program, or where packages would have run one.
 
 May know: how an attempt ended, the end of its log. One rule: it adds to a message and changes no outcome: programs print what they like.
 """
@@ -12,18 +12,23 @@ from dataclasses import replace
 from typing import Any
 
 from stager.worker.attempt import AttemptResult
+from stager.worker.place import packages_told
 from stager.worker.spec import AttemptSpec
 
 TAIL_BYTES = 4096
+UNRUN_TOLD = 5
 # Of mounts, and of Landlock.
 REFUSALS = (("mounts", b"Read-only file system"), ("landlock", b"Permission denied"))
 
 
-def with_hint(spec: AttemptSpec, ended: AttemptResult, result: Mapping[str, Any]) -> AttemptResult:
-    """The same, where nothing says so."""
+def with_hint(spec: AttemptSpec, ended: AttemptResult, result: Mapping[str, Any], packages: str = "") -> AttemptResult:
+    """The same, where nothing says so. `packages`: the directory of its environment; empty: it had none."""
     if ended.fault is not None and spec.image is not None and result.get("code") == "program_not_found":
         text = "in the container; `shell: sh` is for images without bash, and what lies on the host is not in the image"
         return replace(ended, fault=replace(ended.fault, message=f"{ended.fault.message}, {text}"))
+    if ended.fault is not None and packages and (unrun := packages_told(packages).get("unrun")):
+        text = f"stager never runs the post-link scripts of packages, and its environment has {', '.join(unrun[:UNRUN_TOLD])} with one"
+        ended = replace(ended, fault=replace(ended.fault, message=f"{ended.fault.message}; {text}"))
     if ended.fault is None or result["outcome"] != "exited" or ended.isolation in ("", "none"):
         return ended
     tail = end_of(ended.stderr_path)

@@ -128,7 +128,7 @@ def environment_in(
     none.
     """
     if container is None:
-        return with_packages(job_environment(spec, place.sandbox, inherited), packages)
+        return with_packages(job_environment(spec, place.sandbox, inherited), packages, spec.env)
     return job_environment(spec, SANDBOX_AT, inherited, container.env)
 
 

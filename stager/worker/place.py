@@ -19,6 +19,8 @@ from stager.model.ids import digest_of
 from stager.worker.spec import AttemptSpec, check_id
 
 NAME_LENGTH_MAX = 180
+# In the directory of an environment of packages.
+TOLD = "environment.json"
 # An attempt's logs are named several times while it lives.
 NAMES_KEPT = 10_000
 
@@ -88,6 +90,11 @@ def packages_noted(place: Place) -> str:
     """The directory of the environment that an attempt had; empty: it had none of its own."""
     said = read_json(place.environment)
     return "" if said is None else str(said["root_dir"])
+
+
+def packages_told(directory: str) -> dict[str, Any]:
+    """What was written down of an environment when it was made."""
+    return read_json(f"{directory}/{TOLD}") or {}
 
 
 def log_paths(state_dir: Path, spec: AttemptSpec) -> tuple[str, str]:

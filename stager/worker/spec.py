@@ -14,7 +14,7 @@ from typing import Any
 from stager.model.errors import InvalidInput
 from stager.model.files import FileKind
 from stager.model.scatter import ScatterForm
-from stager.model.workflow import IMAGE_PATH, VENV_PATH
+from stager.model.workflow import CONDA_PATH, IMAGE_PATH, VENV_PATH
 
 ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,128}\Z")
 # The job's TMPDIR, dropped before its outputs are taken.
@@ -148,9 +148,9 @@ class AttemptSpec:
         return next((entry for entry in self.inputs if entry.path == IMAGE_PATH), None)
 
     @property
-    def venv(self) -> AttemptInput | None:
-        """The lock file of its environment. None: it has none of its own."""
-        return next((entry for entry in self.inputs if entry.path == VENV_PATH), None)
+    def lock(self) -> AttemptInput | None:
+        """The lock file of its environment, which its path tells the kind of. None: it has none of its own."""
+        return next((entry for entry in self.inputs if entry.path in (VENV_PATH, CONDA_PATH)), None)
 
     @property
     def reservation(self) -> str:

@@ -25,13 +25,14 @@ from stager.wire.node import Released
 from stager.worker import direct_access, reaper
 from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, changed_fault, fault_of, lost_fault, measures_of
 from stager.worker.captured import put_log
+from stager.worker.environment import activation
 from stager.worker.fullness import NO_SPACE, if_full, with_full
 from stager.worker.hints import with_hint
 from stager.worker.images import KEEP_BYTES, Images, environment_in
 from stager.worker.leftover import with_found
 from stager.worker.members import members_of
 from stager.worker.node_port import UNASKED_CODES, NodePort
-from stager.worker.place import Place, log_paths, publish_json, read_json, write_json
+from stager.worker.place import Place, log_paths, packages_noted, publish_json, read_json, write_json
 from stager.worker.reaper import Reaper
 from stager.worker.spec import SCRATCH, AttemptSpec, InputAccess
 
@@ -183,12 +184,12 @@ class Worker:
         if self.starting[spec.attempt_id]:
             return self._result(spec, {"outcome": "killed"}, staged.copied_bytes)
         container, packages = None, ""
-        if spec.image is not None or spec.venv is not None:
+        if spec.image is not None or spec.lock is not None:
             try:
                 if spec.image is not None:
                     container = await self.images.container_of(spec, spec.image, place, staged)
-                if spec.venv is not None:
-                    packages = await self._environments().environment_of(spec, spec.venv, place, staged)
+                if spec.lock is not None:
+                    packages = await self._environments().environment_of(spec, spec.lock, place, staged)
             except StagerError as problem:
                 return failed(spec, problem.fault())
             if self.starting[spec.attempt_id]:
@@ -196,7 +197,9 @@ class Worker:
         try:
             logs = self._prepare(spec, place)
             env = environment_in(spec, place, self.inherited, container, packages)
-            orders = reaper.reaper_spec(spec, place, env, msgspec.to_builtins(staged.mounts), logs, self.epoch, container)
+            mounts = msgspec.to_builtins(staged.mounts)
+            activated = replace(spec, argv=(*activation(packages), *spec.argv)) if packages else spec
+            orders = reaper.reaper_spec(activated, place, env, mounts, logs, self.epoch, container)
             started = self.reapers[spec.attempt_id] = Reaper(self.binary, orders, logs[1], self.cgroup)
             started.copied_bytes = staged.copied_bytes
         except OSError as problem:
@@ -243,7 +246,7 @@ class Worker:
         """The job has ended. Repeatable: stage-out and release are idempotent on the node."""
         ended = self._result(spec, result, copied_bytes)
         if ended.outcome is not Outcome.OK:
-            ended = with_hint(spec, ended, result)
+            ended = with_hint(spec, ended, result, packages_noted(place))
             return await self.release(spec, place, await asyncio.to_thread(if_full, spec, place, result, ended))
         try:
             await self._settle_sandbox(spec, place)

@@ -52,7 +52,7 @@ class Bed:
         return [path for path in self.directory.iterdir() if not path.name.startswith(".")]
 
     def maker(self, lock: Path, pip: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "stager.worker.make_environment", str(lock), str(self.directory)]
+        command = [sys.executable, "-m", "stager.worker.make_environment", "venv", str(lock), str(self.directory)]
         environ = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.place / "home"),

@@ -1,4 +1,4 @@
-"""`venv:` of native workflows: the nearest wins, and the lock file is an input and a part of the key."""
+"""`venv:` and `conda:` of native workflows: the nearest wins, and the lock file is an input and a part of the key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stager.model.workflow import VENV_PATH, Workflow
+from stager.model.workflow import CONDA_PATH, VENV_PATH, Workflow
 from stager.planning.job_key import differences, key_of
 from stager.readers.lines import WorkflowInvalid
 from stager.readers.sniff import read_workflow
@@ -39,6 +39,15 @@ def test_the_nearest_word_wins_and_none_switches_off(tmp_path: Path) -> None:
     assert workflow.jobs["plain"].inputs[-1].path == VENV_PATH and workflow.files["a.lock"].is_external
 
 
+def test_conda_packages_are_named_as_those_of_python_are(tmp_path: Path) -> None:
+    workflow = read(tmp_path, TEXT.replace("venv:", "conda:"))
+    locks = {job.id: job.conda for job in workflow.jobs.values()}
+    assert locks == {"plain": "a.lock", "typed": "b.lock", "off": None, "boxed": None, "each[a]": "a.lock", "each[b]": "b.lock"}
+    assert workflow.jobs["plain"].inputs[-1].path == CONDA_PATH and not any(job.venv for job in workflow.jobs.values())
+    before, now = (key_of(workflow, workflow.jobs["plain"], {"a.lock": content}, {}) for content in ("one", "two"))
+    assert [each.text for each in differences(before.parts, now.parts)] == ["conda: one before, two now"]
+
+
 def test_its_content_is_in_the_key_of_the_job(tmp_path: Path) -> None:
     workflow = read(tmp_path, TEXT)
     before, now = (key_of(workflow, workflow.jobs["plain"], {"a.lock": content}, {}) for content in ("one", "two"))
@@ -52,11 +61,24 @@ def test_its_content_is_in_the_key_of_the_job(tmp_path: Path) -> None:
         ("jobs: {a: {run: x, venv: absent.lock}}", "jobs.a.venv: no job makes 'absent.lock'"),
         (
             "jobs: {a: {run: x, venv: here:a.lock, container: here:a.tar}}",
-            "jobs.a.venv: a job in a container has the packages of its image",
+            "jobs.a.venv: a job has the packages of one of venv and container; leave the others out, or write none for them",
         ),
-        ("defaults: {venv: here:a.lock}\njobs: {a: {run: x, container: here:a.tar}}", "3:31: jobs.a.container: a job in a container has"),
-        ("jobs: {a: {run: x, conda: env.yml}}", "2:20: jobs.a.conda: conda environments are not made here; write container: IMAGE, or"),
-        ("defaults: {conda: env.yml}\njobs: {a: {run: x}}", "2:12: defaults.conda: conda environments are not made here"),
+        (
+            "defaults: {venv: here:a.lock}\njobs: {a: {run: x, container: here:a.tar}}",
+            "3:31: jobs.a.container: a job has the packages of one",
+        ),
+        (
+            "defaults: {venv: here:a.lock}\njobs: {a: {run: x, conda: here:b.lock}}",
+            "3:27: jobs.a.conda: a job has the packages of one of venv",
+        ),
+        (
+            "jobs: {a: {run: x, conda: here:b.lock, container: here:a.tar}}",
+            "2:27: jobs.a.conda: a job has the packages of one of conda and",
+        ),
+        ("jobs: {a: {run: x, conda: 'here:*.lock'}}", "2:27: jobs.a.conda: a lock file is one file; name it"),
+        ("jobs: {a: {run: x, conda: env.yml}}", "2:27: jobs.a.conda: env.yml says what to install, and not what exactly; a lock file"),
+        ("jobs: {a: {run: x, conda: here:pixi.lock}}", "write it with `conda list --explicit --sha256`"),
+        ("jobs: {a: {run: x, micromamba: here:a.lock}}", "jobs.a.micromamba: unknown key; did you mean 'conda'?"),
         ("engine: airflow\njobs: {a: {venv: here:a.lock, outputs: [b]}}", "jobs.a.venv: airflow runs the jobs of this workflow"),
     ],
 )

@@ -1,0 +1,25 @@
+"""What makers of environments say alike: their codes, and a disk that is full.
+
+May know: errors, text. One rule: of what an installer prints the end is told, which says most.
+"""
+
+from __future__ import annotations
+
+from stager.model.errors import Transient
+
+NOT_MADE_CODE, AWAY_CODE = "environment_not_made", "index_away"
+LINES_TOLD, LINE_CHARS = 4, 400
+FULL = ("No space left on device", "Disk quota exceeded")
+
+
+def is_full(said: str) -> bool:
+    return any(words in said for words in FULL)
+
+
+def full(said: str) -> Transient:
+    return Transient(f"there is no room for it: {tail(said)}", code="environment_no_room")
+
+
+def tail(said: str) -> str:
+    lines = [line.strip()[:LINE_CHARS] for line in said.splitlines() if line.strip() and not line.startswith("[notice]")]
+    return " / ".join(lines[-LINES_TOLD:]) or "it said nothing"
