@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from stager.service.profiles import load_profiles
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
 from stager.worker.environment import DEFAULT
+from stager.worker.installing import NO_RATTLER
 
 EXISTING = {
     OnExists.FAIL: "equal content there is adopted; other content is not overwritten, and the run ends not_durable",
@@ -110,6 +112,7 @@ def command(
         there = already_there(workflow, access, StateDir(settings.state_dir).runs)
         findings += check_destinations(there)
         findings += check_programs(workflow, settings.environ)
+        findings += check_conda(workflow, settings)
         findings += check_variables(workflow, settings.environ)
         findings += [Finding("isolation", True, note, note=True) for note in isolation_notes(workflow, settings.environ)]
         found, plan = check_plan(workflow, settings, spill)
@@ -223,6 +226,14 @@ def check_destinations(there: list[There]) -> list[Finding]:
                 Finding("destinations", True, f"{count} {names[0]}; {whose}on_exists is {rule.value}: {EXISTING[rule]}", note=True)
             )
     return found
+
+
+def check_conda(workflow: Workflow, settings: Settings, find: Callable[[str], object] = find_spec) -> list[Finding]:
+    """Hosts of a pool have what they need, or not, whatever is here."""
+    wanting = next((job.id for job in workflow.jobs.values() if job.conda is not None), None)
+    if wanting is None or settings.pool or find("rattler") is not None:
+        return []
+    return [Finding("conda", False, f"job {wanting!r} cannot have its packages: {NO_RATTLER}")]
 
 
 def check_variables(workflow: Workflow, environ: Mapping[str, str]) -> list[Finding]:

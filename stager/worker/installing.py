@@ -8,6 +8,7 @@ from __future__ import annotations
 from stager.model.errors import Transient
 
 NOT_MADE_CODE, AWAY_CODE = "environment_not_made", "index_away"
+NO_RATTLER = "this host has no py-rattler, which makes conda environments; whoever looks after it: pip install 'stager[conda]'"
 LINES_TOLD, LINE_CHARS = 4, 400
 FULL = ("No space left on device", "Disk quota exceeded")
 

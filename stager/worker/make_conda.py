@@ -18,7 +18,7 @@ from stager.model.errors import Refused, StagerError, Transient
 from stager.worker.conda_channels import fetch_all, mirrors_of
 from stager.worker.conda_paths import ARCHIVES, READ, Inside, check, cleaned, inside_of, untrue
 from stager.worker.explicit_file import Wanted, packages_in
-from stager.worker.installing import NOT_MADE_CODE, full, is_full, tail
+from stager.worker.installing import NO_RATTLER, NOT_MADE_CODE, full, is_full, tail
 
 # Another version makes its own.
 FORMAT = "conda-1"
@@ -39,8 +39,7 @@ def make(root: Path, packages: list[Wanted], lock: int, environ: Mapping[str, st
     try:
         import rattler  # noqa: F401
     except ImportError:
-        text = "this host has no py-rattler, which makes conda environments; whoever looks after it: pip install 'stager[conda]'"
-        raise Refused(text, code="conda_missing") from None
+        raise Refused(NO_RATTLER, code="conda_missing") from None
     archives = root / ARCHIVES
     root.mkdir(mode=0o700)
     archives.mkdir()

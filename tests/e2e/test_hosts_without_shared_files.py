@@ -12,6 +12,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from tests.e2e.apart_rig import SCRATCH, Apart
 from tests.e2e.nodes_rig import batches_of, given_in
+from tests.testbed.conda_packages import PLACEHOLDER, Content, Package, explicit
 from tests.testbed.images import docker_archive, programs
 from tests.testbed.network import Network, needs_network
 from tests.testbed.wheels import locked, wheel
@@ -154,6 +155,27 @@ def test_a_host_makes_the_environment_of_a_lock_file(apart: Apart) -> None:
     said, prefix = apart.stored()["packed"].decode().split()
     made = [path for host in apart.sites.values() for path in host.outside(SCRATCH).glob("environments/*/environment.json")]
     assert said == "packed" and len(made) == 1 and prefix == f"{SCRATCH}/environments/{made[0].parent.name}"
+
+
+SOLVED = """
+stager: 1
+name: solved
+origins:
+  lab: ORIGIN
+jobs:
+  solved: {run: 'tool > made', conda: 'lab:conda.lock', outputs: {made: {to: lab:solved}}}
+"""
+
+
+def test_a_host_makes_the_environment_of_conda_packages(apart: Apart) -> None:
+    tool = Package(name="tool", files={"bin/tool": Content(f"#!/bin/sh\necho solved {PLACEHOLDER}\n".encode(), True, "text")})
+    for host in apart.sites.values():
+        archive = tool.put_into(host.outside("/srv/channel"))
+        apart.put("conda.lock", explicit("file:///srv/channel", [archive]).encode())
+    apart.stager.run("submit", written(apart, SOLVED))
+    said, prefix = apart.stored()["solved"].decode().split()
+    made = [path.parent for host in apart.sites.values() for path in host.outside(SCRATCH).glob("environments/*/conda-meta/tool-*.json")]
+    assert said == "solved" and len(made) == 1 and prefix == f"{SCRATCH}/environments/{made[0].parent.name}"
 
 
 HELD = """
