@@ -23,11 +23,11 @@ from stager.adapters.ionode import IoNode
 from stager.adapters.node_process import RENDEZVOUS
 from stager.adapters.remote_node import RemoteNode, Ticket
 from stager.model.errors import StagerError, Transient
+from stager.model.keep_limits import KeepLimits
 from stager.tasks import Tasks
 from stager.wire import node as said
 from stager.worker import AttemptResult, AttemptSpec, AttemptWaiting, NodePort, Outcome, Place, Sight, Worker
 from stager.worker.attempt import lost_fault
-from stager.worker.images import KEEP_BYTES
 from stager.worker.place import log_paths, read_json, safe_name, write_json
 
 Body = Mapping[str, object]
@@ -104,11 +104,11 @@ class HostAgent:
         linked: Mapping[str, Path],
         binary: str,
         cgroup: str = "",
-        keep_images_bytes: int = KEEP_BYTES,
+        keep: KeepLimits | None = None,
     ) -> None:
         self.facts, self.scratch = facts, scratch
         self.nodes = AgentNodes({node: LinkedNode(node, store) for node, store in linked.items()}, RemoteNode(binary))
-        self.worker = Worker(scratch, self.nodes, binary=binary, inherited={}, cgroup=cgroup, keep_images_bytes=keep_images_bytes)
+        self.worker = Worker(scratch, self.nodes, binary=binary, inherited={}, cgroup=cgroup, keep=keep)
         self.tasks = Tasks()
         self.under_way: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self.called_off: set[str] = set()

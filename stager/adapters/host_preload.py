@@ -15,6 +15,7 @@ import msgspec
 
 from stager.adapters.host_agent import HostAgent, facts_of, told_facts
 from stager.adapters.host_process import end_with_parent
+from stager.model.keep_limits import KeepLimits
 
 AGENT: list[HostAgent] = []
 
@@ -28,7 +29,7 @@ def dask_setup(worker: Any, file: Path) -> None:
     # A line for each call is too much.
     logging.getLogger("distributed.worker").addFilter(lambda record: not record.getMessage().startswith("Run out-of-band"))
     threading.Thread(target=end_with_parent, daemon=True, name="stager-parent").start()
-    more = (said["cgroup"], said["keep_images_bytes"])
+    more = (said["cgroup"], msgspec.convert(said["keep"], KeepLimits))
     AGENT[:] = [HostAgent(facts_of(said["facts"]), Path(said["scratch"]), linked, said["binary"], *more)]
 
 

@@ -27,7 +27,7 @@ from stager.adapters.host_agent import identity_of
 from stager.adapters.host_words import RESOURCE, HostFacts, plain
 from stager.adapters.own_address import own_address
 from stager.model.errors import InvalidInput, Refused
-from stager.worker.images import KEEP_BYTES
+from stager.model.keep_limits import KeepLimits
 from stager.worker.place import publish_json
 from stager.worker.reaper import CGROUP
 
@@ -65,7 +65,7 @@ class HostSettings:
     scratch_bytes: int | None
     binary: str
     tls: Path | None = None
-    keep_images_bytes: int = KEEP_BYTES
+    keep: KeepLimits = KeepLimits()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def facts(self) -> HostFacts:
@@ -108,7 +108,7 @@ class HostWorker:
             facts = plain(self.settings.facts())
             linked = {node: str(store) for node, store in self.settings.linked.items()}
             said: dict[str, Any] = {"facts": facts, "scratch": str(scratch), "linked": linked, "binary": self.settings.binary}
-            said |= {"cgroup": self.settings.environ.get(CGROUP, ""), "keep_images_bytes": self.settings.keep_images_bytes}
+            said |= {"cgroup": self.settings.environ.get(CGROUP, ""), "keep": plain(self.settings.keep)}
             publish_json(str(scratch / FACTS), said)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._end)

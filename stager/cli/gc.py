@@ -23,7 +23,9 @@ Example:
   stager gc montage-3f2a"""
 )
 @click.argument("runs", nargs=-1, type=RunName())
-@click.option("--cache", is_flag=True, help="also drop cached inputs, finals, kept results and images that no unfinished run needs")
+@click.option(
+    "--cache", is_flag=True, help="also drop cached inputs, finals, kept results, images and packages that no unfinished run needs"
+)
 @click.option("--runs", "records", is_flag=True, help="also forget all runs that are over for good: their ledgers, reports and timelines")
 @click.option("--results", is_flag=True, help="also forget what jobs made, and drop kept results: the next submits make it again")
 @click.option("--dry-run", is_flag=True, help="say what would go, remove nothing")
@@ -31,19 +33,16 @@ Example:
 @json_option
 def command(runs: tuple[str, ...], cache: bool, records: bool, results: bool, dry_run: bool, state_dir: Path | None, as_json: bool) -> None:
     """Give space back: what jobs of runs that are over for good have printed, kept sandboxes of failed jobs (`stager shell`), and
-    environments of packages (`venv:`, `conda:`) that were changed or not made to their end; with --cache all that no job uses now.
-    Ledgers and reports of runs stay, unless --runs is said or RUNS are named: those go wholly. Never touches an origin, nor a byte that
-    is not durable.
+    environments of packages (`venv:`, `conda:`) that were changed or not made to their end; with --cache all that no unfinished run
+    needs. Ledgers and reports of runs stay, unless --runs is said or RUNS are named: those go wholly. Never touches an origin, nor a
+    byte that is not durable.
     """
     with reach_here(state_dir) as client:
         names = [find_run(client, run).name for run in runs]
         forgotten = forget_results(settings_of(state_dir).state_dir, dry_run=dry_run) if results else 0
         report = client.gc(GcRequest(runs=names, cache=cache, dry_run=dry_run, records=records, results=results))
-        changed, changed_bytes = collect_environments(settings_of(state_dir).state_dir, unused=cache, dry_run=dry_run)
     if as_json:
-        freed_bytes = report.freed_bytes + changed_bytes
-        said = {"results": forgotten, "environments": changed, "freed_bytes": freed_bytes}
-        print_json({**report.model_dump(mode="json"), **said})
+        print_json({**report.model_dump(mode="json"), "results": forgotten})
         return
     parts = [f"the logs of jobs of {counted(report.logs, 'run')}"]
     parts += [f"{report.sandboxes} sandbox{'' if report.sandboxes == 1 else 'es'} of failed jobs"] if report.sandboxes else []
@@ -51,15 +50,8 @@ def command(runs: tuple[str, ...], cache: bool, records: bool, results: bool, dr
     parts += [counted(report.images, "image")] if report.images else []
     parts += [f"{counted(len(report.runs), 'run')} with ledgers and reports"] if records or runs else []
     parts += [f"{counted(forgotten, 'result')} of jobs"] if results else []
-    parts += [f"{counted(changed, 'environment')} of packages"] if changed else []
-    click.echo(f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}: {format_size(report.freed_bytes + changed_bytes)}")
-
-
-def collect_environments(state_dir: Path, *, unused: bool, dry_run: bool) -> tuple[int, int]:
-    # Few jobs have any.
-    from stager.worker.environment_tree import collected
-
-    return collected(state_dir, unused=unused, dry_run=dry_run)
+    parts += [f"{counted(report.environments, 'environment')} of packages"] if report.environments else []
+    click.echo(f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}: {format_size(report.freed_bytes)}")
 
 
 def forget_results(state_dir: Path, *, dry_run: bool) -> int:

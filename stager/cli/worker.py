@@ -74,7 +74,7 @@ def command(
     from stager.adapters.binary import find_ionode
     from stager.adapters.dask_pool import need_distributed
     from stager.adapters.host_process import HostSettings, HostWorker, free_at, memory_here
-    from stager.service.settings import environment, keep_images_of, pool_of
+    from stager.service.settings import environment, keep_limits_of, pool_of
 
     need_distributed()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -91,7 +91,7 @@ def command(
         scratch_bytes=scratch_size if scratch_size is not None else int(free_at(scratch) * SCRATCH_SHARE),
         binary=find_ionode(environment()),
         tls=tls_dir.absolute() if tls_dir is not None else None,
-        keep_images_bytes=keep_images_of(environment()),
+        keep=keep_limits_of(environment()),
         environ=environment(),
     )
     HostWorker(settings).run()

@@ -1,4 +1,4 @@
-"""Garbage collection of what finished runs left behind: logs, journal rows, cached replicas, images.
+"""Garbage collection of what finished runs left behind: logs, journal rows, cached replicas, images, environments.
 
 May know: the Machine's state (read only), the node. One rule: nothing an unfinished run could want, nothing that is not durable, nothing
 at an origin.
@@ -21,8 +21,8 @@ from stager.scheduler.state import NEVER, OVER, State
 from stager.scheduler.states import CopyState, RunState
 from stager.service.inquiry import Inquiry
 from stager.service.known_runs import KnownRuns
+from stager.service.made_for_jobs import NOTHING_GONE, MadeForJobs
 from stager.service.rates import Rates
-from stager.service.unneeded_images import NO_IMAGES, Unneeded, UnneededImages, needed_images
 from stager.worker import KeptSandboxes
 from stager.worker.kept_sandboxes import tree_bytes as sandbox_bytes
 from stager.worker.place import safe_name
@@ -85,12 +85,12 @@ class GarbageCollector:
         removal: RunRemoval,
         replicas: NodeReplicas,
         kept_sandboxes: KeptSandboxes,
-        images: UnneededImages,
+        made: MadeForJobs,
         logs: Path,
         results: Path,
     ) -> None:
         self.inquiry, self.runs, self.removal, self.replicas = inquiry, runs, removal, replicas
-        self.kept_sandboxes, self.images, self.logs, self.results = kept_sandboxes, images, logs, results
+        self.kept_sandboxes, self.made, self.logs, self.results = kept_sandboxes, made, logs, results
 
     async def collect(self, wanted: wire.GcRequest) -> wire.GcReport:
         over = await self.inquiry.ask(lambda: self._chosen_runs(wanted.runs)) if wanted.logs else []
@@ -106,10 +106,14 @@ class GarbageCollector:
         directories = [directory for run in over if (directory := self.logs / safe_name(run)).is_dir()]
         freed = await asyncio.to_thread(lambda: sum(map(tree_bytes, directories)))
         sizes = await asyncio.to_thread(lambda: [sandbox_bytes(each.place) for each in sandboxes])
-        images = await self._unneeded_images() if wanted.cache else NO_IMAGES
+        made = NOTHING_GONE
+        if wanted.cache or wanted.logs:
+            made = await self.made.collect(cache=wanted.cache, dry_run=wanted.dry_run)
+        counts = {"images": made.here.images, "environments": made.here.environments, "made_bytes": made.here.left_bytes}
+        freed += made.here.freed_bytes
         if wanted.dry_run:
-            freed += sum(sizes) + sum(replica.size_bytes for replica in replicas) + images.size_bytes
-            counts = {"replicas": len(replicas), "logs": len(directories), "sandboxes": len(sandboxes), "images": images.count}
+            freed += sum(sizes) + sum(replica.size_bytes for replica in replicas)
+            counts |= {"replicas": len(replicas), "logs": len(directories), "sandboxes": len(sandboxes)}
             return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=False, **counts)
         for directory in directories:
             await asyncio.to_thread(shutil.rmtree, directory, True)
@@ -118,14 +122,10 @@ class GarbageCollector:
             lambda: [size for each, size in zip(sandboxes, sizes, strict=True) if kept_sandboxes.drop(each.run, each.job)]
         )
         dropped = await self.replicas.drop(replicas)
-        images = await self.images.drop(images) if images.count else images
         cleared = await self.inquiry.ask(lambda: self.removal.remove(runs)) if runs else False
-        freed += sum(dropped_bytes) + sum(replica.size_bytes for replica in dropped) + images.size_bytes
-        counts = {"replicas": len(dropped), "logs": len(directories), "sandboxes": len(dropped_bytes), "images": images.count}
+        freed += sum(dropped_bytes) + sum(replica.size_bytes for replica in dropped)
+        counts |= {"replicas": len(dropped), "logs": len(directories), "sandboxes": len(dropped_bytes)}
         return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=cleared, **counts)
-
-    async def _unneeded_images(self) -> Unneeded:
-        return await self.images.found(await self.inquiry.ask(lambda: needed_images(self.runs.state)))
 
     def _chosen_runs(self, named: list[str]) -> list[str]:
         """All that are over for good, or those named; a run that could be resumed goes only by name."""

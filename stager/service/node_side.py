@@ -36,7 +36,7 @@ from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
 from stager.service.surroundings import DiskPromises, Surroundings
 from stager.tasks import Tasks
-from stager.worker import Images, KeptSandboxes, Worker
+from stager.worker import KeptSandboxes, Worker
 from stager.worker.reaper import CGROUP
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class NodeSide:
     executors: Executors
     continuation: Continuation
     kept_sandboxes: KeptSandboxes
-    images: Images
+    worker: Worker
     world: LiveWorld
     link_to: Callable[[NodeSource], NodeLink]
     gateways: Mapping[str, GatewayPool]
@@ -117,7 +117,7 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
         inherited={},
         epoch=past.epoch,
         cgroup=settings.environ.get(CGROUP, ""),
-        keep_images_bytes=settings.keep_images_bytes,
+        keep=settings.keep,
     )
     kept_sandboxes = KeptSandboxes(state_dir.root, settings.keep_failed_bytes)
     kept_sandboxes.load()
@@ -144,9 +144,7 @@ def node_side(settings: Settings, state_dir: StateDir, machine: MachineSide, tas
     for source in (process, *beside):
         link_to(source)
     view = NodeWatch(links, process.node_id, executors, outstanding, machine.tenancy.of_run)
-    return NodeSide(
-        process, objects, links, view, executors, continuation, kept_sandboxes, worker.images, world, link_to, gateways, peering
-    )
+    return NodeSide(process, objects, links, view, executors, continuation, kept_sandboxes, worker, world, link_to, gateways, peering)
 
 
 def listen_for(settings: Settings, state_dir: StateDir) -> Listen:

@@ -19,8 +19,8 @@ from stager.scheduler.states import CopyState, JobState
 from stager.service.inquiry import Inquiry
 from stager.service.known_runs import KnownRuns
 from stager.worker import AttemptSpec, InputAccess, Kept, KeptSandboxes
+from stager.worker.container import environment_in, noted
 from stager.worker.environment import activation
-from stager.worker.images import environment_in, noted
 from stager.worker.place import packages_noted, read_json
 from stager.worker.spec import SCRATCH
 

@@ -20,6 +20,7 @@ from stager.service.hosts import HostService
 from stager.service.job_logs import JobLogs
 from stager.service.journal_queries import JournalQueries
 from stager.service.machine_side import MachineSide
+from stager.service.made_for_jobs import MadeForJobs
 from stager.service.node_side import NodeSide
 from stager.service.nodes import NodeService
 from stager.service.other_hosts import OtherHosts
@@ -31,7 +32,6 @@ from stager.service.sandboxes import Furnishing, Sandboxes
 from stager.service.shutdown import Ending, GivingWay, Shutdown
 from stager.service.state_dir import StateDir, results_of
 from stager.service.status import StatusQueries
-from stager.service.unneeded_images import UnneededImages
 from stager.tasks import Tasks
 
 
@@ -149,6 +149,6 @@ def sandboxes(machine: MachineSide, node: NodeSide) -> Sandboxes:
 def garbage_collector(machine: MachineSide, node: NodeSide, state_dir: StateDir, rates: Rates) -> GarbageCollector:
     removal = RunRemoval(machine.stores.records, machine.book, rates)
     replicas = NodeReplicas(node.links, machine.past.epoch)
-    images = UnneededImages(node.images)
+    made = MadeForJobs(machine.inquiry, machine.runs, node.worker)
     places = (state_dir.logs, results_of(state_dir))
-    return GarbageCollector(machine.inquiry, machine.runs, removal, replicas, node.kept_sandboxes, images, *places)
+    return GarbageCollector(machine.inquiry, machine.runs, removal, replicas, node.kept_sandboxes, made, *places)

@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from stager.adapters.node_place import NodePlace, node_places
 from stager.model.errors import InvalidInput, Refused
+from stager.model.keep_limits import KeepLimits
 from stager.model.units import parse_duration_s, parse_size_bytes
 
 FREE_SHARE = 0.8
@@ -26,13 +28,12 @@ SCRUB_EVERY_S = 7 * 86_400.0
 GONE_AFTER_S_MIN = 60.0
 KEEP_FAILED_BYTES = 5_000_000_000
 KEEP_RESULTS_BYTES, KEEP_RESULTS_S = 20_000_000_000, 14 * 86_400.0
-KEEP_IMAGES_BYTES = 20_000_000_000
 # Of the files beside a workflow that a submit brings along.
 DIRECTORY_BYTES_MAX = 256 * 2**20
 CONFIG_KEYS = frozenset(
     """
     state_dir capacity cores memory idle_exit scrub_rate scrub_every keep_failed nodes copies pool gone_after reuse notify keep_results
-    keep_results_for keep_images prices topology
+    keep_results_for keep_images keep_environments prices topology
     """.split()
 )
 
@@ -63,7 +64,7 @@ class Settings:
     tenant's submit may bring along.
     `gone_after_s`: nodes and hosts that are silent for so long are given up; None: by a person's word alone. `reuse` False: a submit that
     does not say runs all jobs. `keep_results_bytes`: of each node, how much of what jobs made stays there for later runs, for
-    `keep_results_s`; 0: nothing. `keep_images_bytes`: how much of unpacked images stays when no job uses them. `notify_file` None:
+    `keep_results_s`; 0: nothing. `keep`: how much stays of what was made for jobs and none uses. `notify_file` None:
     notify.toml of the state directory.
     `prices_file`: of budgets; None: the table of this version. `topology_file`: what the nodes here are, for money; None: nobody said.
     """
@@ -91,7 +92,7 @@ class Settings:
     reuse: bool = True
     keep_results_bytes: int = KEEP_RESULTS_BYTES
     keep_results_s: float = KEEP_RESULTS_S
-    keep_images_bytes: int = KEEP_IMAGES_BYTES
+    keep: KeepLimits = KeepLimits()
     notify_file: Path | None = None
     prices_file: Path | None = None
     topology_file: Path | None = None
@@ -264,19 +265,21 @@ def read_settings(
 
 
 def kept_settings(env: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, Any]:
-    """That results are reused; and how much of them is kept and for how long, where somebody says. And how much of images."""
+    """That results are reused; and how much of them is kept and for how long, where somebody says. And of what is made for jobs."""
     reuse = switch("reuse", env.get("STAGER_REUSE") or config.get("reuse", True))
     size_bytes = size("keep_results", env.get("STAGER_KEEP_RESULTS") or config.get("keep_results"))
     long_s = duration("keep_results_for", env.get("STAGER_KEEP_RESULTS_FOR") or config.get("keep_results_for"))
     found = {"keep_results_bytes": size_bytes, "keep_results_s": long_s}
-    found["keep_images_bytes"] = keep_images_of(env, config)
-    return {"reuse": reuse, **{name: value for name, value in found.items() if value is not None}}
+    keep = keep_limits_of(env, config)
+    return {"reuse": reuse, "keep": keep, **{name: value for name, value in found.items() if value is not None}}
 
 
-def keep_images_of(env: Mapping[str, str], config: Mapping[str, Any] | None = None) -> int:
-    """Of a host without a configuration file: `config` None."""
-    size_bytes = size("keep_images", env.get("STAGER_KEEP_IMAGES") or (config or {}).get("keep_images"))
-    return KEEP_IMAGES_BYTES if size_bytes is None else size_bytes
+def keep_limits_of(env: Mapping[str, str], config: Mapping[str, Any] = MappingProxyType({})) -> KeepLimits:
+    """Of a host, which has no configuration file, by its environment alone."""
+    images_bytes = size("keep_images", env.get("STAGER_KEEP_IMAGES") or config.get("keep_images"))
+    environments_bytes = size("keep_environments", env.get("STAGER_KEEP_ENVIRONMENTS") or config.get("keep_environments"))
+    found = {"images_bytes": images_bytes, "environments_bytes": environments_bytes}
+    return KeepLimits(**{name: value for name, value in found.items() if value is not None})
 
 
 def switch(name: str, value: object) -> bool:

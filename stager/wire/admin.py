@@ -124,7 +124,8 @@ class GcRequest(Body):
 
 class GcReport(Body):
     """`runs`: of which nothing is known any more. `logs`: of how many runs what their jobs printed went. `sandboxes`: how many of failed
-    jobs. `images`: unpacked ones, and archives that were pulled.
+    jobs. `images`: unpacked ones, and archives that were pulled. `environments`: of packages. `made_bytes`: of unpacked images and
+    environments that stay.
     """
 
     runs: list[str]
@@ -134,3 +135,5 @@ class GcReport(Body):
     logs: int = 0
     sandboxes: int = 0
     images: int = 0
+    environments: int = 0
+    made_bytes: int = 0

@@ -6,7 +6,6 @@ One rule: whatever dies at whatever instant, `adopt` finds out what became of th
 
 from stager.worker.attempt import AttemptResult, AttemptWaiting, Measures, Outcome
 from stager.worker.called import Called, Staged
-from stager.worker.images import Images
 from stager.worker.kept_sandboxes import Kept, KeptSandboxes
 from stager.worker.node_port import NodePort
 from stager.worker.place import Place
@@ -14,7 +13,6 @@ from stager.worker.spec import AttemptInput, AttemptOutput, AttemptSpec, DirectI
 from stager.worker.worker import Sight, Worker
 
 __all__ = [
-    "Images",
     "InputAccess",
     "AttemptInput",
     "AttemptOutput",

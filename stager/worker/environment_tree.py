@@ -1,79 +1,30 @@
-"""The directory of one environment: what makes it whole, who uses it, and how it goes.
+"""The directory of one environment: what makes it whole, and what of it may not change.
 
-May know: one directory, the attempts beside it. One rule: it is used, and removed, only under its lock, and it counts as there only if it
-was made to its end.
+May know: one directory. One rule: it counts as there only if it was made to its end.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from stager.worker.place import TOLD, Place, packages_noted, read_json, write_json
+from stager.worker import kept_directory
+from stager.worker.kept_directory import remove_tree
+from stager.worker.place import TOLD, read_json
 
 DIRECTORY = "environments"
 CACHED = "__pycache__"
-PIECE_BYTES = 1 << 20
 WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
-@contextmanager
-def locked(root: Path, how: int) -> Iterator[int]:
-    """The descriptor that has the lock. Raises BlockingIOError where LOCK_NB is asked for and another process has it."""
-    with (root.parent / f".{root.name}.lock").open("a") as lock:
-        fcntl.flock(lock, how)
-        yield lock.fileno()
-
-
 def is_whole(root: Path) -> bool:
-    return read_json(str(root / TOLD)) is not None
+    return kept_directory.is_whole(root, TOLD)
 
 
-def taken(root: Path, place: Place) -> bool:
-    """Notes that an attempt uses it from here on, so that nobody removes it. False: it is not there."""
-    try:
-        with locked(root, fcntl.LOCK_SH):
-            if not is_whole(root):
-                return False
-            write_json(place.environment, {"root_dir": str(root)})
-            return True
-    except FileNotFoundError:
-        return False
-
-
-def collected(state_dir: Path, *, unused: bool, dry_run: bool) -> tuple[int, int]:
-    """(how many are removed, their bytes): those that are not whole or were changed and, where `unused`, all that no attempt uses."""
-    directory = state_dir / DIRECTORY
-    roots = sorted(path for path in directory.iterdir() if not path.name.startswith(".")) if directory.is_dir() else []
-    count = size_bytes = 0
-    for root in roots:
-        try:
-            with locked(root, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                if not is_used(state_dir, root) and (unused or is_damaged(root)):
-                    count, size_bytes = count + 1, size_bytes + bytes_of(root)
-                    if not dry_run:
-                        remove(root)
-        except BlockingIOError:
-            # It is being made, or an attempt begins with it.
-            continue
-    return count, size_bytes
-
-
-def is_used(state_dir: Path, root: Path) -> bool:
-    """An attempt that has not ended was given it, or a sandbox is kept that somebody may look into."""
-    under_way = [Place(str(path)) for path in (state_dir / "attempts").glob("*/")]
-    kept = [Place(str(path)) for path in (state_dir / "failed").glob("[!.]*/*/")]
-    places = [*(place for place in under_way if read_json(place.outcome) is None), *kept]
-    return any(packages_noted(place) == str(root) for place in places)
-
-
-def is_damaged(root: Path) -> bool:
+def is_changed(root: Path) -> bool:
     said = read_json(str(root / TOLD))
     return said is None or said.get("digest") != digest_of_tree(root)
 
@@ -100,16 +51,12 @@ def files_below(root: Path) -> Iterator[Path]:
         yield from (Path(above, name) for name in sorted([*names, *links]) if not (above == str(root) and name == TOLD))
 
 
-def bytes_of(root: Path) -> int:
-    return sum(os.lstat(f"{above}/{name}").st_size for above, _, names in os.walk(root) for name in names)
-
-
-def set_writable(root: Path, *, writable: bool) -> None:
-    for above, _, names in os.walk(root, topdown=writable):
+def make_read_only(root: Path) -> None:
+    for above, _, names in os.walk(root, topdown=False):
         for path in (above, *[f"{above}/{name}" for name in names]):
             mode = os.lstat(path).st_mode
             if not stat.S_ISLNK(mode):
-                os.chmod(path, mode | stat.S_IWUSR if writable else mode & ~WRITABLE)
+                os.chmod(path, mode & ~WRITABLE)
 
 
 def remove(root: Path) -> None:
@@ -117,5 +64,4 @@ def remove(root: Path) -> None:
     if root.is_dir():
         os.chmod(root, 0o700)
         (root / TOLD).unlink(missing_ok=True)
-        set_writable(root, writable=True)
-        shutil.rmtree(root)
+        remove_tree(root)

@@ -1,52 +1,68 @@
-"""Directories that jobs use and that take time to make, such as unpacked images: kept after their last use, as far as a limit allows.
+"""Directories that jobs use and that take time to make, such as unpacked images and environments of packages: kept after their last use, as
+far as a limit allows.
 
-May know: the file system, and who names which directory. One rule: what somebody names stays. All else goes by one rename, the one that
-was used longest ago first, so a directory that has its name is whole.
+May know: the file system, and who names which directory. One rule: what somebody names stays. All else goes when it is too much, the one
+that was used longest ago first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
-import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from stager.worker.kept_directory import FRESH, GOING, is_whole, locked, remove_tree, set_apart, size_of, tree_bytes, used_now
+
 log = logging.getLogger(__name__)
-GOING, FRESH = ".going.", ".new."
-SIZE = "size"
 
 
 class KeptDirectory(NamedTuple):
+    """`is_whole` False: it was not made to its end."""
+
     name: str
     size_bytes: int
     used_at: float
+    is_whole: bool = True
 
 
 class Found(NamedTuple):
-    """All that is kept, the one used longest ago first, and the names of those that somebody used at `since`, of the monotonic clock."""
+    """All that is kept, the one used longest ago first, and the names of those that somebody uses."""
 
     entries: tuple[KeptDirectory, ...]
     used: frozenset[str]
-    since: float
 
     @property
     def idle(self) -> list[KeptDirectory]:
         return [entry for entry in self.entries if entry.name not in self.used]
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(entry.size_bytes for entry in self.entries)
+
 
 class KeptDirectories:
-    """On the event loop's thread; what takes long is done beside it. `named`: which of them somebody uses, also of earlier processes. It
-    runs in a thread. `besides`: names below `root` that are no such directories.
+    """On the event loop's thread; what takes long is done beside it. `note`: the file in each that was written last, so that one without
+    it is not whole. `named`: which of them somebody uses, also of earlier processes; it runs in a thread, as does `is_changed`. `besides`:
+    names below `root` that are no such directories.
     """
 
-    def __init__(self, root: Path, bytes_max: int, named: Callable[[], Set[str]], besides: Sequence[str] = ()) -> None:
-        self.root, self.bytes_max, self.named, self.besides = root, bytes_max, named, besides
-        self.taken_at: dict[str, float] = {}
+    def __init__(
+        self,
+        root: Path,
+        bytes_max: int,
+        note: str,
+        named: Callable[[], Set[str]],
+        *,
+        besides: Sequence[str] = (),
+        is_changed: Callable[[Path], bool] = lambda root: False,
+    ) -> None:
+        self.root, self.bytes_max, self.note, self.named = root, bytes_max, note, named
+        self.besides, self.is_changed = besides, is_changed
         self.making = 0
         self.looked = False
 
@@ -59,15 +75,21 @@ class KeptDirectories:
         finally:
             self.making -= 1
 
-    def take(self, directory: str) -> None:
-        """It is used now. Its user names it from now on, before anything else is done on this thread."""
-        with suppress(OSError):
-            os.utime(directory)
-        self.taken_at[os.path.basename(directory)] = time.monotonic()
+    def take(self, name: str, write_name: Callable[[], None]) -> bool:
+        """In a thread. `write_name` notes who uses it from here on. False: it is not there, or somebody makes or removes it just now."""
+        root = self.root / name
+        try:
+            with locked(root, fcntl.LOCK_SH | fcntl.LOCK_NB):
+                if not is_whole(root, self.note):
+                    return False
+                write_name()
+                used_now(root)
+                return True
+        except (BlockingIOError, FileNotFoundError):
+            return False
 
     async def found(self) -> Found:
-        since = time.monotonic()
-        return await asyncio.to_thread(lambda: Found(tuple(self._entries()), frozenset(self.named()), since))
+        return await asyncio.to_thread(self._found)
 
     async def trim(self) -> None:
         """Those that nobody uses go while all together are larger than the limit allows."""
@@ -78,48 +100,59 @@ class KeptDirectories:
                 self.looked = True
                 await asyncio.to_thread(self._clear_left)
             found = await self.found()
-            over_bytes = sum(entry.size_bytes for entry in found.entries) - self.bytes_max
+            over_bytes = found.size_bytes - self.bytes_max
             going = []
             for entry in found.idle:
-                if over_bytes > 0:
+                if over_bytes > 0 or not entry.is_whole:
                     going.append(entry)
                     over_bytes -= entry.size_bytes
-            await self.drop(going, found.since)
+            await self.drop(going)
         except OSError as problem:
             log.warning("what is kept in %s cannot be looked through: %s", self.root, problem)
 
-    async def drop(self, entries: Sequence[KeptDirectory], since: float) -> list[KeptDirectory]:
-        """Those that went: not one that was taken since."""
-        gone = [
-            entry for entry in entries if not self.making and self.taken_at.get(entry.name, 0.0) < since and self._set_apart(entry.name)
-        ]
-        await asyncio.to_thread(self._remove, gone)
-        return gone
+    async def collect(self, stays: Callable[[str], bool], *, dry_run: bool) -> list[KeptDirectory]:
+        """Those that went, or would: not made to their end, changed since then, and all that nobody uses and does not stay by its name."""
+        found = await self.found()
+        going = await asyncio.to_thread(lambda: [entry for entry in found.idle if not stays(entry.name) or self._is_damaged(entry)])
+        return going if dry_run else await self.drop(going)
 
-    def _going(self, name: str) -> Path:
-        return self.root / f"{GOING}{name}.{os.getpid()}"
+    async def drop(self, entries: Sequence[KeptDirectory]) -> list[KeptDirectory]:
+        """Those that went: not one that somebody has used since it was found."""
+        return [] if self.making else await asyncio.to_thread(self._drop, entries)
 
-    def _set_apart(self, name: str) -> bool:
+    def _drop(self, entries: Sequence[KeptDirectory]) -> list[KeptDirectory]:
+        gone = {}
+        with ExitStack() as locks:
+            held = [entry for entry in entries if self._is_locked(entry, locks)]
+            # Nobody names one of these meanwhile.
+            used = self.named()
+            for entry in held:
+                if entry.name not in used and (going := set_apart(self.root / entry.name)) is not None:
+                    gone[entry] = going
+        for going in gone.values():
+            remove_tree(going)
+        return list(gone)
+
+    def _is_locked(self, entry: KeptDirectory, locks: ExitStack) -> bool:
+        root = self.root / entry.name
         try:
-            os.rename(self.root / name, self._going(name))
-        except OSError:
+            locks.enter_context(locked(root, fcntl.LOCK_EX | fcntl.LOCK_NB))
+            return root.stat().st_mtime == entry.used_at
+        except OSError:  # It is being made, an attempt begins with it, or it went.
             return False
-        self.taken_at.pop(name, None)
-        return True
 
-    def _remove(self, gone: Sequence[KeptDirectory]) -> None:
-        for entry in gone:
-            remove_tree(self._going(entry.name))
+    def _is_damaged(self, entry: KeptDirectory) -> bool:
+        return not entry.is_whole or self.is_changed(self.root / entry.name)
 
-    def _entries(self) -> list[KeptDirectory]:
+    def _found(self) -> Found:
         """In a thread."""
         entries = []
-        for place in self.root.iterdir() if self.root.is_dir() else ():
-            if not place.name.startswith(".") and place.name not in self.besides:
+        for root in self.root.iterdir() if self.root.is_dir() else ():
+            if not root.name.startswith(".") and root.name not in self.besides:
                 with suppress(OSError):  # it goes just now
-                    used_at = place.stat().st_mtime
-                    entries.append(KeptDirectory(place.name, size_of(place, used_at), used_at))
-        return sorted(entries, key=lambda entry: (entry.used_at, entry.name))
+                    used_at, made = root.stat().st_mtime, is_whole(root, self.note)
+                    entries.append(KeptDirectory(root.name, size_of(root) if made else tree_bytes(root), used_at, made))
+        return Found(tuple(sorted(entries, key=lambda entry: (entry.used_at, entry.name))), frozenset(self.named()))
 
     def _clear_left(self) -> None:
         """In a thread. What processes that were killed have left: half made, or half removed."""
@@ -127,38 +160,3 @@ class KeptDirectories:
             pid = left.name.rpartition(".")[2]
             if left.name.startswith((GOING, FRESH)) and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
                 remove_tree(left)
-
-
-def size_of(place: Path, used_at: float) -> int:
-    """On the disk. Written down, since a directory that is whole does not change."""
-    note = place / SIZE
-    with suppress(OSError, ValueError):
-        return int(note.read_text())
-    size_bytes = tree_bytes(place)
-    note.write_text(str(size_bytes))
-    # Writing is no use of it.
-    os.utime(place, (used_at, used_at))
-    return size_bytes
-
-
-def tree_bytes(root: Path) -> int:
-    """A file that has several names counts once."""
-    total = 0.0
-    for directory, _, names in os.walk(root):
-        for name in names:
-            with suppress(OSError):
-                found = os.lstat(f"{directory}/{name}")
-                total += found.st_blocks * 512 / found.st_nlink
-    return int(total)
-
-
-def remove_tree(root: Path) -> None:
-    """Also what its owner may not write into."""
-    with suppress(OSError):
-        os.chmod(root, 0o700)
-    for directory, names, _ in os.walk(root):
-        for name in names:
-            if not os.path.islink(f"{directory}/{name}"):
-                with suppress(OSError):
-                    os.chmod(f"{directory}/{name}", 0o700)
-    shutil.rmtree(root, ignore_errors=True)

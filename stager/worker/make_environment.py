@@ -17,8 +17,9 @@ from typing import Any
 
 from stager.model.errors import StagerError
 from stager.worker import make_conda, make_venv
-from stager.worker.environment_tree import bytes_of, digest_of_tree, is_whole, locked, remove, set_writable
+from stager.worker.environment_tree import digest_of_tree, is_whole, make_read_only, remove
 from stager.worker.installing import NOT_MADE_CODE
+from stager.worker.kept_directory import locked, tree_bytes, used_now
 from stager.worker.place import TOLD, publish_json
 
 KINDS = {"venv": make_venv, "conda": make_conda}
@@ -31,7 +32,10 @@ def made(kind: str, path: Path, directory: Path) -> Path:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     root = directory / hashlib.sha256("\0".join(maker.words_of(wanted)).encode()).hexdigest()[:32]
     with locked(root, fcntl.LOCK_EX) as lock:
-        if not is_whole(root):
+        if is_whole(root):
+            # So that it stays until an attempt names it.
+            used_now(root)
+        else:
             # What somebody left who was ended.
             remove(root)
             try:
@@ -43,11 +47,11 @@ def made(kind: str, path: Path, directory: Path) -> Path:
 
 
 def finish(root: Path, told: Mapping[str, Any]) -> None:
-    set_writable(root, writable=False)
+    make_read_only(root)
     os.chmod(root, 0o700)
     # A power cut leaves no half of it behind that says that it is whole.
     os.sync()
-    publish_json(str(root / TOLD), {**told, "size_bytes": bytes_of(root), "digest": digest_of_tree(root)})
+    publish_json(str(root / TOLD), {**told, "size_bytes": tree_bytes(root), "digest": digest_of_tree(root)})
     os.chmod(root, 0o500)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -95,6 +95,18 @@ def packages_noted(place: Place) -> str:
 def packages_told(directory: str) -> dict[str, Any]:
     """What was written down of an environment when it was made."""
     return read_json(f"{directory}/{TOLD}") or {}
+
+
+def places_in_use(state_dir: Path) -> Iterator[Place]:
+    """Of attempts that have not ended or whose sandbox is there, and of sandboxes that are kept. One moves from the first to the second,
+    and is met in one of them if each is read before the next is asked for.
+    """
+    for path in (state_dir / "attempts").glob("*/"):
+        place = Place(str(path))
+        if os.path.isdir(place.sandbox) or read_json(place.outcome) is None:
+            yield place
+    for path in (state_dir / "failed").glob("[!.]*/*/"):
+        yield Place(str(path))
 
 
 def log_paths(state_dir: Path, spec: AttemptSpec) -> tuple[str, str]:

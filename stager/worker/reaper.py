@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from stager.worker.images import Container
+from stager.worker.container import Container
 from stager.worker.place import Place, publish_json, read_json, write_all
 from stager.worker.spec import SCRATCH, AttemptSpec
 

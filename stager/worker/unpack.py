@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from stager.model.errors import Refused, StagerError, Transient
+from stager.worker.container import SANDBOX_AT
 from stager.worker.image_file import VARIABLE, ImageFile, Layer, image_of, invalid, plain, require_architecture
+from stager.worker.kept_directory import FRESH, is_whole, locked, remove_tree, used_now
 
 TOLD = "image.json"
 ROOT = "root"
-# Where the job finds its sandbox, and what else the reaper mounts (ionode/reaper/src/container.rs).
-SANDBOX_AT = "/sandbox"
+# What the reaper mounts (ionode/reaper/src/container.rs).
 DIRECTORIES = ("proc", "sys", "dev", "tmp", "var/tmp", SANDBOX_AT[1:])
 FILES = ("etc/resolv.conf", "etc/hosts")
 WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
@@ -50,17 +51,19 @@ def unpacked(path: Path, directory: Path) -> dict[str, Any]:
     require_architecture(image)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     place = directory / image.identity
-    with (directory / f".{image.identity}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (place / TOLD).exists():
-            for left in directory.glob(f".new.{image.identity}.*"):
-                shutil.rmtree(left, ignore_errors=True)
-            fresh = directory / f".new.{image.identity}.{os.getpid()}"
+    with locked(place, fcntl.LOCK_EX):
+        if is_whole(place, TOLD):
+            # So that it stays until an attempt names it.
+            used_now(place)
+        else:
+            for left in directory.glob(f"{FRESH}{image.identity}.*"):
+                remove_tree(left)
+            fresh = directory / f"{FRESH}{image.identity}.{os.getpid()}"
             try:
                 unpack(image, path, fresh)
                 os.rename(fresh, place)
             except BaseException:
-                shutil.rmtree(fresh, ignore_errors=True)
+                remove_tree(fresh)
                 raise
     told: dict[str, Any] = json.loads((place / TOLD).read_text())
     return {"root_dir": str(place / ROOT)} | told

@@ -15,20 +15,22 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from stager.model.errors import SANDBOX_FULL_CODE, ErrorClass, Fault, InvalidInput, Refused, StagerError
+from stager.model.keep_limits import KeepLimits
 from stager.wire.node import Released
 from stager.worker import direct_access, reaper
 from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, changed_fault, fault_of, lost_fault, measures_of
 from stager.worker.captured import put_log
+from stager.worker.container import environment_in
 from stager.worker.environment import activation
 from stager.worker.fullness import NO_SPACE, if_full, with_full
 from stager.worker.hints import with_hint
-from stager.worker.images import KEEP_BYTES, Images, environment_in
 from stager.worker.leftover import with_found
 from stager.worker.members import members_of
 from stager.worker.node_port import UNASKED_CODES, NodePort
@@ -38,6 +40,7 @@ from stager.worker.spec import SCRATCH, AttemptSpec, InputAccess
 
 if TYPE_CHECKING:
     from stager.worker.environments import Environments
+    from stager.worker.images import Images
 
 # Larger logs are copied in a thread, so that other attempts go on meanwhile.
 INLINE_COPY_BYTES = 1 << 20
@@ -54,7 +57,7 @@ class Sight(StrEnum):
 
 class Worker:
     """`binary`: the absolute path of stager-ionode. `inherited`: what every job gets of our starter's environment (the allow-listed).
-    `cgroup`: of reapers. `keep_images_bytes`: how much of unpacked images stays when no job uses them.
+    `cgroup`: of reapers. `keep`: how much stays of what was made for jobs.
     """
 
     def __init__(
@@ -66,12 +69,10 @@ class Worker:
         inherited: Mapping[str, str],
         epoch: int = 0,
         cgroup: str = "",
-        keep_images_bytes: int = KEEP_BYTES,
+        keep: KeepLimits | None = None,
     ) -> None:
         self.state_dir, self.node, self.binary, self.inherited, self.epoch = state_dir, node, binary, dict(inherited), epoch
-        self.cgroup = cgroup
-        self.images = Images(state_dir, keep_images_bytes)
-        self.environments: Environments | None = None
+        self.cgroup, self.keep = cgroup, keep or KeepLimits()
         self.reapers: dict[str, Reaper] = {}
         # Attempts between their first step and the start of their reaper; True: to be ended.
         self.starting: dict[str, bool] = {}
@@ -189,7 +190,7 @@ class Worker:
                 if spec.image is not None:
                     container = await self.images.container_of(spec, spec.image, place, staged)
                 if spec.lock is not None:
-                    packages = await self._environments().environment_of(spec, spec.lock, place, staged)
+                    packages = await self.environments.environment_of(spec, spec.lock, place, staged)
             except StagerError as problem:
                 return failed(spec, problem.fault())
             if self.starting[spec.attempt_id]:
@@ -207,13 +208,19 @@ class Worker:
             return failed(spec, Fault(ErrorClass.TRANSIENT, "start_failed", text, spec.job_id))
         return started
 
-    def _environments(self) -> Environments:
-        if self.environments is None:
-            # Few jobs have any, and others begin sooner without this.
-            from stager.worker.environments import Environments
+    @cached_property
+    def images(self) -> Images:
+        # Few jobs have any, and others begin sooner without this.
+        from stager.worker.images import Images
 
-            self.environments = Environments(self.state_dir)
-        return self.environments
+        return Images(self.state_dir, self.keep.images_bytes)
+
+    @cached_property
+    def environments(self) -> Environments:
+        # As with images.
+        from stager.worker.environments import Environments
+
+        return Environments(self.state_dir, self.keep.environments_bytes)
 
     def _prepare(self, spec: AttemptSpec, place: Place) -> tuple[str, str]:
         os.mkdir(f"{place.sandbox}/{SCRATCH}", 0o700)

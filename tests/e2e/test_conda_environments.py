@@ -16,11 +16,10 @@ from typing import Any
 
 import pytest
 
-from stager.worker.environment_tree import DIRECTORY, collected
 from stager.worker.place import TOLD
+from tests.e2e.made_bed import PackagesBed
 from tests.testbed.conda_packages import PLACEHOLDER, Channel, Content, Package, explicit
 from tests.testbed.places import PROJECT
-from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("conda-environments")
@@ -55,42 +54,13 @@ def module() -> Package:
     return Package(name="probe", subdir="noarch", index={"noarch": "python"}, depends=("python",), files=files, info=info)
 
 
-class Bed:
-    """One state directory for all."""
-
+class Bed(PackagesBed):
     def __init__(self, place: Path) -> None:
-        self.place, self.channel = place, Channel(place / "channel")
-        self.stager = Stager(place / "s", place / "home")
-        self.directory = place / "s" / DIRECTORY
-        self.stager.state_dir.mkdir(mode=0o700)
-        self.directory.mkdir(mode=0o700)
-
-    def submitted(self, name: str, text: str, *words: str, code: int = 0) -> str:
-        (self.place / f"{name}.yml").write_text(f"stager: 1\nname: {name}\non_exists: replace\n{text}")
-        done = self.stager.run("submit", f"{name}.yml", *words, cwd=self.place, code=code)
-        return done.stdout + done.stderr
-
-    def out(self, name: str) -> str:
-        return (self.place / "out" / name).read_text()
-
-    def lock(self, name: str, text: str) -> Path:
-        (self.place / name).write_text(text)
-        return self.place / name
-
-    def environments(self) -> list[Path]:
-        return [path for path in self.directory.iterdir() if not path.name.startswith(".")]
-
-    def maker(self, lock: Path, **more: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "stager.worker.make_environment", "conda", str(lock), str(self.directory)]
-        environ = {"PATH": os.environ["PATH"], "HOME": str(self.place / "home"), "PYTHONPATH": str(PROJECT), **more}
-        return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
-
-    def made(self, lock: Path, **more: str) -> Any:
-        """What is said of it."""
-        return json.loads(self.maker(lock, **more).communicate()[0])
+        super().__init__(place, "conda")
+        self.channel = Channel(place / "channel")
 
     def fault(self, text: str, **more: str) -> tuple[str, str, str]:
-        said = self.made(self.lock("fault.lock", text), **more)["fault"]
+        said = self.said(self.lock("fault.lock", text), **more)["fault"]
         return said["error_class"], said["code"], said["message"]
 
 
@@ -127,7 +97,7 @@ def test_all_jobs_of_a_lock_file_have_one_environment_and_an_edit_runs_exactly_t
     bed.lock("own.lock", bed.channel.locked(tool(), fake_python(), module()))
     bed.lock("in.txt", "given\n")
     bed.submitted("use", USE, "--reuse")
-    (root,) = bed.environments()
+    (root,) = bed.made()
     assert bed.out("text.txt") == f"1.0 {root} {root}/share\n" and bed.out("words.txt") == f"1.0 {root} a b c\n"
     assert bed.out("given.txt") == "given\nmine\n", "what is activated reads none of the job's input, prints into none of its output"
     assert bed.out("python.txt") == f"probed by {root}/bin/probe\n"
@@ -146,7 +116,7 @@ def test_all_jobs_of_a_lock_file_have_one_environment_and_an_edit_runs_exactly_t
     explained = bed.stager.run("plan", "use.yml", "--reuse", "--explain", "text", cwd=bed.place)
     assert re.search(r"conda: \S+ before, \S+ now", explained.stdout + explained.stderr)
     assert "1 of 7 jobs reused" in bed.submitted("use", USE, "--reuse")
-    assert bed.out("text.txt").startswith("2.0 ") and len(bed.environments()) == 2 and len(bed.channel.asked) == 6
+    assert bed.out("text.txt").startswith("2.0 ") and len(bed.made()) == 2 and len(bed.channel.asked) == 6
     more = 'jobs: {a: {run: "tool > a.txt", conda: here:own.lock, outputs: {a.txt: "here:out/"}}}\n'
     assert "1 of 1 done" in bed.submitted("more", more) and len(bed.channel.asked) == 6, "a later run uses what is there"
 
@@ -169,7 +139,7 @@ def test_what_a_package_would_run_is_left_out_and_a_job_that_fails_says_so(bed: 
     bed.lock("scripts.lock", bed.channel.locked(Package(name="scripted", files=named), tool()))
     bed.lock("wish.lock", WISH)
     bed.lock("digest.lock", re.sub(r"sha256:\w{8}", "sha256:00000000", bed.channel.locked(tool())))
-    before = bed.environments()
+    before = bed.made()
     bed.submitted("fail", FAIL, code=1)
     faults = {job["job"]: str(job) for job in bed.stager.json("jobs", "fail")}
     assert "never runs the post-link scripts of packages, and its environment has scripted with one" in faults["code"]
@@ -177,7 +147,7 @@ def test_what_a_package_would_run_is_left_out_and_a_job_that_fails_says_so(bed: 
     assert "has no environment to run in: its lock file cannot be used: it is an environment file" in faults["wish"]
     assert "a package has another digest than its lock file says: http://" in faults["digest"]
     shell = bed.stager.run("shell", "fail", "code", "--", "sh", "-c", "tool; echo $TOOL_HOME", cwd=bed.place)
-    (root,) = set(bed.environments()) - set(before)
+    (root,) = set(bed.made()) - set(before)
     assert shell.stdout == f"1.0 {root}\n{root}/share\n", "a shell in its sandbox has its packages"
 
 
@@ -186,7 +156,7 @@ def odd(name: str, **more: Any) -> Package:
 
 
 def test_what_cannot_be_made_is_told_by_who_must_act_and_leaves_nothing(bed: Bed) -> None:
-    before, channel = bed.environments(), bed.channel
+    before, channel = bed.made(), bed.channel
     whole, small = channel.locked(odd("whole", files={"a": Content(b"a" * 4096)})), odd("small", files={"a": Content(b"a")})
     path = channel.directory / "linux-64/whole-1.0-0.conda"
     flipped = bytearray(path.read_bytes())
@@ -223,7 +193,7 @@ def test_what_cannot_be_made_is_told_by_who_must_act_and_leaves_nothing(bed: Bed
     for text in (channel.locked(reads), channel.locked(*writes), channel.locked(out), explicit(channel.url, [broken])):
         assert bed.fault(text)[:2] == ("invalid_input", "package_unsafe")
     assert (secret.stat().st_nlink, secret.stat().st_mode & 0o777) == (1, 0o640) and not (bed.place / "written").exists()
-    assert bed.environments() == before
+    assert bed.made() == before
 
 
 def test_where_packages_come_from_is_a_matter_of_the_host(bed: Bed) -> None:
@@ -235,15 +205,15 @@ def test_where_packages_come_from_is_a_matter_of_the_host(bed: Bed) -> None:
     kind, code, told = bed.fault(lock, STAGER_CONDA_MIRRORS=wrong)
     assert (kind, code) == ("refused", "package_missing") and "STAGER_CONDA_MIRRORS" in told and "nowhere" not in told
     assert bed.fault(lock, STAGER_CONDA_MIRRORS="forge")[:2] == ("refused", "mirrors_wrong")
-    right = bed.made(bed.lock("mirrored.lock", lock), STAGER_CONDA_MIRRORS=f"https://forge.invalid/main={here}")
+    right = bed.said(bed.lock("mirrored.lock", lock), STAGER_CONDA_MIRRORS=f"https://forge.invalid/main={here}")
     assert (Path(right["root_dir"]) / "a").read_bytes() == b"a" and len(bed.channel.asked) == asked
     # The same packages are the same environment, wherever they come from.
-    assert bed.made(bed.lock("here.lock", explicit(here, bed.channel.put(package), "md5"))) == right
+    assert bed.said(bed.lock("here.lock", explicit(here, bed.channel.put(package), "md5"))) == right
     other = bed.channel.locked(odd("configured", files={"a": Content(b"a")})).replace(bed.channel.url, "https://forge.invalid/main")
     config = bed.place / "home/.config/rattler/config.toml"
     config.parent.mkdir(parents=True)
     config.write_text(f'[mirrors]\n"https://forge.invalid/main" = ["{bed.channel.url}"]\n')
-    assert "root_dir" in bed.made(bed.lock("configured.lock", other)) and bed.channel.asked[-1] == "/linux-64/configured-1.0-0.conda"
+    assert "root_dir" in bed.said(bed.lock("configured.lock", other)) and bed.channel.asked[-1] == "/linux-64/configured-1.0-0.conda"
     config.write_text("mirrors = 1\n")
     assert bed.fault(other.replace("configured-1.0", "other-1.0"))[:2] == ("refused", "rattler_configured_wrong")
     config.unlink()
@@ -259,12 +229,12 @@ def test_a_host_without_the_library_says_what_to_install(bed: Bed) -> None:
 def test_one_is_made_once_whatever_is_killed_and_none_counts_that_was_not_made_to_its_end(bed: Bed) -> None:
     files = {f"share/{number}": Content(os.urandom(1 << 16)) for number in range(200)}
     lock = bed.lock("killed.lock", bed.channel.locked(odd("killed", files=files | tool().files, hard=".tar.bz2")))
-    before = set(bed.environments())
+    before = set(bed.made())
     first = bed.maker(lock)
-    wait_until(lambda: any((path / ".stager-packages").is_dir() for path in set(bed.environments()) - before), "an environment to be begun")
+    wait_until(lambda: any((path / ".stager-packages").is_dir() for path in set(bed.made()) - before), "an environment to be begun")
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    (half,) = set(bed.environments()) - before
+    (half,) = set(bed.made()) - before
     assert not (half / TOLD).exists()
     asked = len(bed.channel.asked)
     both = [bed.maker(lock), bed.maker(lock)]
@@ -276,10 +246,10 @@ def test_one_is_made_once_whatever_is_killed_and_none_counts_that_was_not_made_t
 
 def test_gc_removes_what_was_changed_and_what_nobody_uses_and_nothing_else(bed: Bed) -> None:
     lock = bed.lock("gone.lock", bed.channel.locked(odd("gone", files=tool().files)))
-    root = Path(bed.made(lock)["root_dir"])
-    assert collected(bed.place / "s", unused=False, dry_run=False) == (0, 0)
+    root = Path(bed.said(lock)["root_dir"])
+    assert bed.stager.json("gc")["environments"] == 0
     (root / "bin/tool").chmod(0o700)
     (root / "bin/tool").write_text("#!/bin/sh\necho changed\n")
     assert "1 environment of packages" in bed.stager.run("gc", "--dry-run").stdout and root.exists()
     bed.stager.run("gc")
-    assert not root.exists() and bed.environments()
+    assert not root.exists() and bed.made()

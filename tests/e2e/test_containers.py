@@ -12,11 +12,12 @@ import pytest
 from stager.scheduler import commands as cmd
 from stager.service.state_dir import StateDir
 from stager.worker.image_file import own_architecture
+from stager.worker.images import DIRECTORY
+from tests.e2e.made_bed import GATE, MadeBed
 from tests.e2e.nodes_rig import batches_of, given_in
 from tests.e2e.serve_rig import Service
 from tests.testbed.images import PROGRAMS, docker_archive, programs
 from tests.testbed.processes import all_pids, command_line
-from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("containers")
@@ -26,24 +27,12 @@ def is_running(token: str) -> bool:
     return any(token in command_line(pid) for pid in all_pids())
 
 
-class Bed:
-    """One state directory for all: an image is unpacked once for them."""
-
+class Bed(MadeBed):
     def __init__(self, place: Path) -> None:
-        self.place = place
-        self.stager = Stager(place / "s", place / "home")
-        files = programs("bash", *PROGRAMS)
+        super().__init__(place, DIRECTORY)
         self.env = {"PATH": "/bin", "OF_IMAGE": "yes", "LANG": "image"}
-        docker_archive(place / "tools.tar", files, {"etc/of-the-image": b"it is\n"}, env=self.env)
-        self.files = files
-
-    def submitted(self, name: str, text: str, *words: str, code: int = 0) -> str:
-        (self.place / f"{name}.yml").write_text(f"stager: 1\nname: {name}\non_exists: replace\n{text}")
-        done = self.stager.run("submit", f"{name}.yml", *words, cwd=self.place, code=code)
-        return done.stdout + done.stderr
-
-    def out(self, name: str) -> str:
-        return (self.place / "out" / name).read_text()
+        self.files = programs("bash", *PROGRAMS)
+        docker_archive(place / "tools.tar", self.files, {"etc/of-the-image": b"it is\n"}, env=self.env)
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +76,7 @@ def test_a_job_finds_its_image_its_sandbox_and_nothing_of_the_host(bed: Bed) -> 
     assert "printed" in logs.stdout and "complained" in logs.stdout + logs.stderr
     fetched = [each for each in given_in(batches_of(StateDir(bed.stager.state_dir)), cmd.Fetch) if each.lfn == "tools.tar"]
     assert len(fetched) == 1, "one fetch for four jobs"
-    unpacked = [each for each in (bed.stager.state_dir / "images").iterdir() if not each.name.startswith(".")]
-    assert len(unpacked) == 1
+    assert len(bed.made()) == 1
 
 
 ENDS = """
@@ -127,37 +115,29 @@ def test_ends_are_told_as_without_a_container_and_images_that_do_not_do_by_name(
     assert shell.stdout == "it is\n", "a shell in its sandbox is in its container"
 
 
-def unpacked(bed: Bed) -> set[str]:
-    """Once nothing is left of attempts that have ended."""
-    ends = bed.stager.state_dir / "attempts"
-    wait_until(lambda: all((each / "sandbox" / "begun").exists() for each in ends.iterdir()), "attempts to be over")
-    return {each.name for each in (bed.stager.state_dir / "images").iterdir() if not each.name.startswith(".")}
-
-
 def test_images_that_no_job_uses_give_way_to_others_and_gc_takes_them(short_dir: Path) -> None:
     """One that a job runs in stays, whatever the limit."""
     bed = Bed(short_dir)
     bed.stager.env = {"STAGER_KEEP_IMAGES": "1 kB"}
     for name in ("one", "two"):
         docker_archive(short_dir / f"{name}.tar", bed.files, {"etc/name": name.encode()}, env=bed.env)
-    gate = "until test -e go; do sleep 0.05; done"
     text = 'jobs: {a: {run: "%s", container: "here:%s.tar", outputs: {a.txt: "here:out/"}}}\n'
     try:
-        bed.submitted("first", (text % (f"touch a.txt; echo x > begun; {gate}", "one")).replace("a.txt", "first.txt"), "--detach")
-        [going] = wait_until(lambda: list(bed.stager.state_dir.glob("attempts/*/sandbox/begun")), "the first job to begin")
-        first = unpacked(bed)
+        bed.submitted("first", (text % (f"touch a.txt; {GATE}", "one")).replace("a.txt", "first.txt"), "--detach")
+        sandbox = bed.begun()
+        [first] = bed.made_at_rest()
         bed.submitted("second", text % ("cat /etc/name > a.txt", "two"))
-        assert bed.out("a.txt") == "two" and first < unpacked(bed) and len(unpacked(bed)) == 2
-        (going.parent / "go").touch()
+        assert bed.out("a.txt") == "two" and first in bed.made_at_rest() and len(bed.made()) == 2
+        (sandbox / "go").touch()
         bed.stager.run("wait", "first")
-        unpacked(bed)
+        bed.made_at_rest()
         bed.submitted("third", text % ("cat /etc/of-the-image > a.txt", "tools"))
-        assert bed.out("a.txt") == "it is\n" and len(unpacked(bed)) == 1, "both went"
+        assert bed.out("a.txt") == "it is\n" and len(bed.made_at_rest()) == 1, "both went"
         bed.submitted("fourth", text % ("cat /etc/name > a.txt", "one"))
-        assert bed.out("a.txt") == "one" and unpacked(bed) == first, "unpacked once more"
+        assert bed.out("a.txt") == "one" and bed.made_at_rest() == [first], "unpacked once more"
         told = bed.stager.json("gc", "--cache", "--dry-run")
-        assert told["images"] == 1 and unpacked(bed) == first
-        assert "1 image: " in bed.stager.run("gc", "--cache").stdout and unpacked(bed) == set()
+        assert told["images"] == 1 and bed.made_at_rest() == [first]
+        assert "1 image: " in bed.stager.run("gc", "--cache").stdout and bed.made() == []
     finally:
         bed.stager.end()
 

@@ -1,21 +1,18 @@
-"""Jobs with Python packages of a lock file, by real processes: made once whatever is killed, used by all, removed by gc alone."""
+"""Jobs with Python packages of a lock file, by real processes: made once whatever is killed, used by all, kept up to a limit."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from stager.worker.environment_tree import DIRECTORY, TOLD, collected
-from tests.testbed.places import PROJECT
-from tests.testbed.stager import Stager
+from stager.worker.place import TOLD
+from tests.e2e.made_bed import GATE, PackagesBed
 from tests.testbed.waiting import wait_until
 from tests.testbed.wheels import locked, wheel
 
@@ -23,43 +20,20 @@ pytestmark = pytest.mark.xdist_group("environments")
 MODULE = 'import sys\n\ndef main():\n    print("{version}", sys.prefix)\n'
 
 
-class Bed:
-    """One state directory for all: making an environment takes seconds."""
-
+class Bed(PackagesBed):
     def __init__(self, place: Path) -> None:
-        self.place = place
         self.wheels = [wheel(place / "wheels", "probe", version, MODULE.format(version=version)) for version in ("1.0", "2.0")]
-        self.pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(place / "wheels"), "PIP_LOG": str(place / "pip.log")}
-        self.stager = Stager(place / "s", place / "home", self.pip)
-        self.directory = place / "s" / DIRECTORY
-        self.stager.state_dir.mkdir(mode=0o700)
-        self.directory.mkdir(mode=0o700)
+        super().__init__(place, "venv", {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(place / "wheels"), "PIP_LOG": str(place / "pip.log")})
 
-    def submitted(self, name: str, text: str, *words: str, code: int = 0) -> str:
-        (self.place / f"{name}.yml").write_text(f"stager: 1\nname: {name}\non_exists: replace\n{text}")
-        done = self.stager.run("submit", f"{name}.yml", *words, cwd=self.place, code=code)
-        return done.stdout + done.stderr
-
-    def out(self, name: str) -> str:
-        return (self.place / "out" / name).read_text()
-
-    def made(self) -> int:
+    def installed(self) -> int:
         """How often pip was asked to the end."""
         log = self.place / "pip.log"
         return log.read_text().count("Successfully installed") if log.exists() else 0
 
-    def environments(self) -> list[Path]:
-        return [path for path in self.directory.iterdir() if not path.name.startswith(".")]
-
-    def maker(self, lock: Path, pip: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "stager.worker.make_environment", "venv", str(lock), str(self.directory)]
-        environ = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.place / "home"),
-            "PYTHONPATH": str(PROJECT),
-            **(self.pip if pip is None else pip),
-        }
-        return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
+    def made_of(self, name: str) -> Path:
+        """The environment of a package of this name alone."""
+        text = locked(wheel(self.place / "wheels", name, "1.0", MODULE.format(version=name)))
+        return Path(self.said(self.lock(f"{name}.lock", text))["root_dir"])
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +62,8 @@ jobs:
 def test_all_jobs_of_a_lock_file_have_one_environment_and_an_edit_runs_exactly_these_again(bed: Bed) -> None:
     (bed.place / "own.lock").write_text(locked(bed.wheels[0]))
     bed.submitted("use", USE, "--reuse")
-    (root,) = bed.environments()
-    assert bed.out("program.txt") == bed.out("module.txt") == bed.out("s.txt") == f"1.0 {root}\n" and bed.made() == 1
+    (root,) = bed.made()
+    assert bed.out("program.txt") == bed.out("module.txt") == bed.out("s.txt") == f"1.0 {root}\n" and bed.installed() == 1
     env = dict(line.split("=", 1) for line in bed.out("env.txt").splitlines())
     assert env["VIRTUAL_ENV"] == str(root) and env["PATH"] == f"{root}/bin:/usr/local/bin:/usr/bin:/bin"
     assert bed.out("write.txt").count("Read-only file system") + bed.out("write.txt").count("Permission denied") == 2
@@ -100,9 +74,9 @@ def test_all_jobs_of_a_lock_file_have_one_environment_and_an_edit_runs_exactly_t
     explained = bed.stager.run("plan", "use.yml", "--reuse", "--explain", "module", cwd=bed.place)
     assert re.search(r"venv: \S+ before, \S+ now", explained.stdout + explained.stderr)
     assert "1 of 5 jobs reused" in bed.submitted("use", USE, "--reuse")
-    assert bed.out("program.txt").startswith("2.0 ") and len(bed.environments()) == 2 and bed.made() == 2
+    assert bed.out("program.txt").startswith("2.0 ") and len(bed.made()) == 2 and bed.installed() == 2
     again = bed.submitted("more", 'jobs: {a: {run: "probe > a.txt", venv: here:own.lock, outputs: {a.txt: "here:out/"}}}\n')
-    assert "1 of 1 done" in again and bed.made() == 2, "a later run uses what is there"
+    assert "1 of 1 done" in again and bed.installed() == 2, "a later run uses what is there"
 
 
 FAIL = """
@@ -123,7 +97,7 @@ def test_what_cannot_be_made_is_told_by_name_and_leaves_nothing(bed: Bed) -> Non
     (bed.place / "options.lock").write_text(f"--extra-index-url https://me:hunter2@h/simple\n{good}")
     (bed.place / "digest.lock").write_text(re.sub(r"sha256:\w{8}", "sha256:00000000", good))
     (bed.place / "needs.lock").write_text(locked(needing))
-    before = bed.environments()
+    before = bed.made()
     told = bed.submitted("fail", FAIL, code=1)
     faults = {job["job"]: str(job) for job in bed.stager.json("jobs", "fail")}
     for job, words in {
@@ -135,49 +109,78 @@ def test_what_cannot_be_made_is_told_by_name_and_leaves_nothing(bed: Bed) -> Non
     assert "hunter2" not in told + str(faults)
     shell = bed.stager.run("shell", "fail", "code", "--", "probe", cwd=bed.place)
     assert shell.stdout.startswith("1.0 "), "a shell in its sandbox has its packages"
-    assert bed.environments() == before
+    assert bed.made() == before
     (bed.place / "away.lock").write_text(locked(bed.wheels[1]) + locked(needing))
-    away = bed.maker(bed.place / "away.lock", {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"})
-    fault = json.loads(away.communicate()[0])["fault"]
-    assert (fault["error_class"], fault["code"]) == ("transient", "index_away") and bed.environments() == before
+    fault = bed.said(bed.place / "away.lock", PIP_NO_INDEX="0", PIP_INDEX_URL="http://127.0.0.1:9/simple")["fault"]
+    assert (fault["error_class"], fault["code"]) == ("transient", "index_away") and bed.made() == before
 
 
 def test_one_is_made_once_whatever_is_killed_and_none_counts_that_was_not_made_to_its_end(bed: Bed) -> None:
     lock = bed.place / "killed.lock"
     lock.write_text(locked(wheel(bed.place / "wheels", "killed", "1.0", MODULE.format(version="k"))))
-    before, made = set(bed.environments()), bed.made()
+    before, made = set(bed.made()), bed.installed()
     first = bed.maker(lock)
-    wait_until(lambda: any((path / "bin").is_dir() for path in set(bed.environments()) - before), "an environment to be begun")
+    wait_until(lambda: any((path / "bin").is_dir() for path in set(bed.made()) - before), "an environment to be begun")
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    (half,) = set(bed.environments()) - before
+    (half,) = set(bed.made()) - before
     assert not (half / TOLD).exists()
     # What it started may go on for a moment, and counts for nothing.
     both = [bed.maker(lock), bed.maker(lock)]
     said = [json.loads(each.communicate()[0]) for each in both]
-    assert said == [{"root_dir": str(half)}] * 2 and (half / TOLD).exists() and bed.made() - made in (1, 2)
+    assert said == [{"root_dir": str(half)}] * 2 and (half / TOLD).exists() and bed.installed() - made in (1, 2)
     assert subprocess.run([half / "bin/killed"], capture_output=True, text=True, check=True).stdout == f"k {half}\n"
 
 
-def test_gc_removes_what_was_changed_and_what_nobody_uses_and_nothing_else(bed: Bed) -> None:
-    lock = bed.place / "gone.lock"
-    lock.write_text(locked(wheel(bed.place / "wheels", "gone", "1.0", MODULE.format(version="g"))))
-    root = Path(json.loads(bed.maker(lock).communicate()[0])["root_dir"])
-    state_dir = bed.place / "s"
-    assert collected(state_dir, unused=False, dry_run=False) == (0, 0)
-    note = state_dir / "attempts" / "of-a-test" / "environment.json"
+def test_gc_removes_what_was_changed_and_what_no_run_needs_and_nothing_else(bed: Bed) -> None:
+    root = bed.made_of("gone")
+    assert bed.stager.json("gc")["environments"] == 0
+    note = bed.place / "s" / "attempts" / "of-a-test" / "environment.json"
     note.parent.mkdir(parents=True)
     note.write_text(json.dumps({"root_dir": str(root)}))
     (module,) = root.glob("lib/python*/site-packages/gone.py")
     module.chmod(0o600)
     module.write_text(module.read_text() + "# changed\n")
-    assert collected(state_dir, unused=False, dry_run=False)[0] == 0, "an attempt uses it"
+    assert bed.stager.json("gc")["environments"] == 0, "an attempt uses it"
     (note.parent / "outcome.json").write_text("{}")
     told = bed.stager.run("gc", "--dry-run").stdout
     assert "1 environment of packages" in told and root.exists()
     bed.stager.run("gc")
     assert not root.exists()
-    count = len(bed.environments())
-    removed = bed.stager.json("gc", "--cache")["environments"]
+    bed.submitted("long", JOB % (GATE, "own"), "--detach")
+    sandbox = bed.begun()
+    count = len(bed.made())
+    told = bed.stager.json("gc", "--cache")
+    assert told["environments"] == count - len(bed.made()) and told["made_bytes"] > 1_000_000
     # A sandbox that is kept of a failed job keeps its own.
-    assert removed == count - len(bed.environments()) and len(bed.environments()) <= 1
+    used = json.loads((sandbox.parent / "environment.json").read_text())["root_dir"]
+    assert Path(used) in bed.made() and len(bed.made()) <= 2
+    (sandbox / "go").touch()
+    bed.stager.run("wait", "long")
+
+
+JOB = 'jobs: {a: {run: "%s", venv: "here:%s.lock"}}\n'
+
+
+def test_environments_that_no_job_uses_give_way_to_others(short_dir: Path) -> None:
+    """One that a job runs in stays, whatever the limit."""
+    bed = Bed(short_dir)
+    bed.stager.env["STAGER_KEEP_ENVIRONMENTS"] = "1 kB"
+    try:
+        one, two = bed.made_of("one"), bed.made_of("two")
+        bed.submitted("first", JOB % (GATE, "one"), "--detach")
+        sandbox = bed.begun()
+        assert bed.made_at_rest() == [one], "the other one went when this was made"
+        bed.submitted("second", JOB % ("two", "two"))
+        assert set(bed.made_at_rest()) == {one, two}
+        (sandbox / "go").touch()
+        bed.stager.run("wait", "first")
+        bed.made_at_rest()
+        (short_dir / "three.lock").write_text(locked(wheel(short_dir / "wheels", "three", "1.0", MODULE.format(version="3"))))
+        bed.submitted("third", JOB % ("three", "three"))
+        [three] = bed.made_at_rest()
+        assert three not in (one, two), "both went"
+        bed.submitted("fourth", JOB % ("one", "one"))
+        assert bed.made_at_rest() == [one], "made once more"
+    finally:
+        bed.stager.end()

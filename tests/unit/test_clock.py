@@ -42,7 +42,7 @@ DATES = {
     "stager/service/rest/auth.py": "a token ends on a date",
     "stager/service/rest/contents.py": "directories of runs that are over go after a day: by the times of files",
     "stager/service/sent_contents.py": "what nothing needs goes after an hour, a part after a day: by the times of files",
-    "stager/service/unneeded_images.py": "an image that was pulled goes after a day: by the times of files",
+    "stager/service/made_for_jobs.py": "an image that was pulled goes after a day: by the times of files",
     "stager/service/rest/storage.py": "a key to objects ends on a date, which the node holds it to",
     "stager/runtime/clock.py": "the start of the scheduler's clock",
     "stager/worker/called.py": "when a job began, and how long it took where only the wall clock can tell",

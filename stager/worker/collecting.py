@@ -1,0 +1,57 @@
+"""What goes of the images and environments of a host when somebody asks for room.
+
+May know: what is kept, what it was made of. One rule: nothing that an attempt or a kept sandbox uses, nor what was made of a file that is
+still needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import NamedTuple
+
+import msgspec
+
+from stager.worker.made_of_inputs import MadeOfInputs
+from stager.worker.worker import Worker
+
+
+class Needed(NamedTuple):
+    """Ids of the files that images and environments are made of, for jobs that have not ended."""
+
+    images: Set[str]
+    environments: Set[str]
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """How many went, or would. `left_bytes`: of those that stay. `problem`: why they could not be looked through; empty: they could."""
+
+    images: int = 0
+    environments: int = 0
+    freed_bytes: int = 0
+    left_bytes: int = 0
+    problem: str = ""
+
+
+async def collected(worker: Worker, needed: Needed | None, *, dry_run: bool) -> Collected:
+    """`needed` None: only what is damaged goes."""
+    try:
+        images, images_left = await gone_from(worker.images.made, None if needed is None else needed.images, dry_run=dry_run)
+        others, others_left = await gone_from(worker.environments.made, None if needed is None else needed.environments, dry_run=dry_run)
+    except OSError as problem:
+        return Collected(problem=str(problem))
+    freed_bytes = sum(images + others)
+    left_bytes = images_left + others_left - (freed_bytes if dry_run else 0)
+    return Collected(images=len(images), environments=len(others), freed_bytes=freed_bytes, left_bytes=left_bytes)
+
+
+async def gone_from(made: MadeOfInputs, needed: Set[str] | None, *, dry_run: bool) -> tuple[list[int], int]:
+    """The sizes of those that went, and the bytes of all that are there now."""
+    gone = await made.kept.collect(staying(made, needed), dry_run=dry_run)
+    left = await made.kept.found()
+    return [entry.size_bytes for entry in gone], left.size_bytes
+
+
+def staying(made: MadeOfInputs, needed: Set[str] | None) -> Callable[[str], bool]:
+    # Of one that is needed and was not met since this process began, nobody knows which directory it is.
+    wanted = None if needed is None else made.names(needed)
+    return (lambda name: True) if wanted is None else wanted.__contains__
