@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from stager.adapters.dask_member import security_of
-from stager.adapters.host_words import RESOURCE, Asked, Call, HostFacts, plain
+from stager.adapters.host_words import ANSWER_DEADLINE_S, RESOURCE, Asked, Call, HostFacts, answer_deadline_s, plain
 from stager.model.errors import Refused, Transient
 from stager.model.tenants import SCOPE
 from stager.ports import Put
@@ -28,7 +28,6 @@ from stager.tasks import Tasks
 log = logging.getLogger(__name__)
 LOST_AFTER_S = 15.0
 LOOK_EVERY_S = 1.0
-ANSWER_DEADLINE_S = 5.0
 AGAIN_AFTER_S = 0.5
 
 
@@ -64,6 +63,8 @@ class DaskPool:
         self.client: Any = None
         self.up, self.problem = asyncio.Event(), ""
         self.refused: set[str] = set()
+        # The addresses of workers that the Dask scheduler named last. One that it does not know is called in vain, for a while.
+        self.known: frozenset[str] = frozenset()
 
     @property
     def answers(self) -> bool:
@@ -112,10 +113,10 @@ class DaskPool:
 
         function = getattr(host_preload, what.value)
         client, seen = self.client, self.heard.hosts.get(host)
-        if client is None or seen is None:
+        if client is None or seen is None or seen.address not in self.known:
             raise Transient(f"host {host} is not there", code="connection_lost", subject=host)
         try:
-            async with asyncio.timeout(ANSWER_DEADLINE_S):
+            async with asyncio.timeout(answer_deadline_s(what)):
                 return (await client.run(function, *args, workers=[seen.address]))[seen.address]
         except Exception as problem:
             raise Transient(f"host {host} does not answer: {problem}", code="connection_lost", subject=host) from problem
@@ -171,6 +172,7 @@ class DaskPool:
                 known = (await self.client.scheduler.identity(n_workers=-1))["workers"]
         except Exception as problem:
             raise Transient(f"{type(problem).__name__}: {problem}") from problem
+        self.known = frozenset(known)
         named = [
             (resource.removeprefix(RESOURCE), address)
             for address, worker in known.items()

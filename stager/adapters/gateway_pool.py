@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from stager.adapters.cluster_tls import ClusterTls
-from stager.adapters.dask_pool import AGAIN_AFTER_S, ANSWER_DEADLINE_S, Heard, reported
+from stager.adapters.dask_pool import AGAIN_AFTER_S, Heard, reported
 from stager.adapters.gateway_words import (
     FROM_GATEWAY,
     SILENT_AFTER_S,
@@ -29,12 +29,13 @@ from stager.adapters.gateway_words import (
     NotWanted,
     ToGateway,
     Unanswered,
+    collected_in,
     frame_of,
     piece_in,
     read_frame,
     understood,
 )
-from stager.adapters.host_words import Asked, Call, HostFacts
+from stager.adapters.host_words import ANSWER_DEADLINE_S, Asked, Call, HostFacts, answer_deadline_s
 from stager.model.errors import Transient
 from stager.model.tenants import host_in_pool, name_in_pool
 from stager.ports import Put
@@ -182,9 +183,9 @@ class GatewayPool:
             raise Transient(f"host {host} is not there: {self.problem}", code="connection_lost", subject=host)
         name = name_in_pool(host)
         try:
-            async with asyncio.timeout(ANSWER_DEADLINE_S):
+            async with asyncio.timeout(answer_deadline_s(what)):
                 answer = await self.link.ask(lambda number: AskHost(id=number, host=name, what=what, args=list(args)))
-            return piece_in(answer) if what is Asked.READ_LOG else None
+            return piece_in(answer) if what is Asked.READ_LOG else collected_in(answer) if what is Asked.COLLECT else None
         except (TimeoutError, ValueError, Transient) as problem:
             text = f"host {host} does not answer: {shown(str(problem))}"
             raise Transient(text, code="connection_lost", subject=host) from problem

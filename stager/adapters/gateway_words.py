@@ -14,6 +14,7 @@ import msgspec
 from stager.adapters.host_agent import LOG_PIECE_BYTES_MAX
 from stager.adapters.host_words import Asked, Call, HostFacts
 from stager.worker import AttemptResult
+from stager.worker.collecting import Collected
 
 FRAME_BYTES_MAX = 4 << 20
 LENGTH_BYTES = 4
@@ -23,7 +24,7 @@ SILENT_AFTER_S = 15.0
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Name = Annotated[str, msgspec.Meta(max_length=128)]
 # What may be asked of hosts beside what runs there.
-ASKABLE = frozenset({Asked.KILL, Asked.FORGET, Asked.SWEEP, Asked.READ_LOG})
+ASKABLE = frozenset({Asked.KILL, Asked.FORGET, Asked.SWEEP, Asked.READ_LOG, Asked.COLLECT})
 
 M = TypeVar("M")
 
@@ -123,6 +124,11 @@ def understood(decoder: msgspec.json.Decoder[M], data: bytes) -> M:
         return decoder.decode(data)
     except (ValueError, RecursionError) as problem:
         raise Misspoken(f"it says what is no message of a gateway: {str(problem)[:200]}") from problem
+
+
+def collected_in(answer: Any) -> Collected:
+    """Raises ValueError."""
+    return msgspec.convert(answer, Collected)
 
 
 def piece_in(answer: Any) -> tuple[int, bytes]:

@@ -28,6 +28,7 @@ from stager.tasks import Tasks
 from stager.wire import node as said
 from stager.worker import AttemptResult, AttemptSpec, AttemptWaiting, NodePort, Outcome, Place, Sight, Worker
 from stager.worker.attempt import lost_fault
+from stager.worker.collecting import Needed, collected
 from stager.worker.place import log_paths, read_json, safe_name, write_json
 
 Body = Mapping[str, object]
@@ -186,6 +187,11 @@ class HostAgent:
                 await self.worker.kill(attempt)
             else:
                 await self.forget([attempt])
+
+    async def collect(self, images: Collection[str], environments: Collection[str], *, cache: bool, dry_run: bool) -> dict[str, Any]:
+        """What it keeps for later jobs. `images`, `environments`: files that it may yet make some of."""
+        needed = Needed(frozenset(images), frozenset(environments)) if cache else None
+        return plain(await collected(self.worker, needed, dry_run=dry_run))
 
     async def read_log(self, run: str, job: str, number: int, ending: str, after: int) -> tuple[int, bytes]:
         """What an attempt has printed behind so many bytes, a piece of it; and how much it is in all."""

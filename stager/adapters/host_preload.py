@@ -53,5 +53,9 @@ async def sweep(outstanding: list[str]) -> None:
     await AGENT[0].sweep(outstanding)
 
 
+async def collect(images: list[str], environments: list[str], cache: int, dry_run: int) -> dict[str, Any]:
+    return await AGENT[0].collect(images, environments, cache=bool(cache), dry_run=bool(dry_run))
+
+
 async def read_log(run: str, job: str, number: int, ending: str, after: int) -> tuple[int, bytes]:
     return await AGENT[0].read_log(run, job, number, ending, after)

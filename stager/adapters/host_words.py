@@ -37,6 +37,16 @@ class Asked(StrEnum):
     FORGET = "forget"
     SWEEP = "sweep"
     READ_LOG = "read_log"
+    COLLECT = "collect"
+
+
+ANSWER_DEADLINE_S = 5.0
+# Large directories are read and removed.
+COLLECT_DEADLINE_S = 60.0
+
+
+def answer_deadline_s(what: Asked) -> float:
+    return COLLECT_DEADLINE_S if what is Asked.COLLECT else ANSWER_DEADLINE_S
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from stager.cli.options import RunName, json_option, print_json, settings_of, st
 from stager.cli.reach import find_run, reach_here
 from stager.model.units import counted, format_size
 from stager.service.state_dir import StateDir, results_of
-from stager.wire import GcRequest
+from stager.wire import GcOnHost, GcRequest
 
 
 @click.command(
@@ -51,7 +51,20 @@ def command(runs: tuple[str, ...], cache: bool, records: bool, results: bool, dr
     parts += [f"{counted(len(report.runs), 'run')} with ledgers and reports"] if records or runs else []
     parts += [f"{counted(forgotten, 'result')} of jobs"] if results else []
     parts += [f"{counted(report.environments, 'environment')} of packages"] if report.environments else []
-    click.echo(f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}: {format_size(report.freed_bytes)}")
+    done = "would remove" if dry_run else "removed"
+    click.echo(f"{done} {', '.join(parts)}: {format_size(report.freed_bytes)}")
+    if report.made_bytes:
+        click.echo(f"unpacked images and environments of packages that stay take {format_size(report.made_bytes)} here")
+    for host in report.hosts:
+        click.echo(line_of(host, done, dry_run=dry_run), err=bool(host.problem))
+
+
+def line_of(host: GcOnHost, done: str, *, dry_run: bool) -> str:
+    if host.problem:
+        what = "what it would remove is not known" if dry_run else "call gc again when it answers"
+        return f"nothing was heard of what host {host.host} keeps: {host.problem}; {what}"
+    went = f"{counted(host.images, 'image')} and {counted(host.environments, 'environment')} of packages"
+    return f"{done} on host {host.host} {went}: {format_size(host.freed_bytes)}; those that stay take {format_size(host.left_bytes)}"
 
 
 def forget_results(state_dir: Path, *, dry_run: bool) -> int:

@@ -114,7 +114,7 @@ class GarbageCollector:
         if wanted.dry_run:
             freed += sum(sizes) + sum(replica.size_bytes for replica in replicas)
             counts |= {"replicas": len(replicas), "logs": len(directories), "sandboxes": len(sandboxes)}
-            return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=False, **counts)
+            return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=False, hosts=made.hosts, **counts)
         for directory in directories:
             await asyncio.to_thread(shutil.rmtree, directory, True)
         # Not one that somebody has a shell in.
@@ -125,7 +125,7 @@ class GarbageCollector:
         cleared = await self.inquiry.ask(lambda: self.removal.remove(runs)) if runs else False
         freed += sum(dropped_bytes) + sum(replica.size_bytes for replica in dropped)
         counts |= {"replicas": len(dropped), "logs": len(directories), "sandboxes": len(dropped_bytes)}
-        return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=cleared, **counts)
+        return wire.GcReport(runs=runs, freed_bytes=freed, journal_compacted=cleared, hosts=made.hosts, **counts)
 
     def _chosen_runs(self, named: list[str]) -> list[str]:
         """All that are over for good, or those named; a run that could be resumed goes only by name."""

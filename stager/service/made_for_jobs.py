@@ -1,14 +1,13 @@
 """What was made for jobs beside their outputs and that no unfinished run needs: unpacked images, environments of packages, and archives of
 images that were pulled from registries.
 
-May know: the Machine's state (read only), the worker of this machine. One rule: an archive is an input at its origin, so it stays for every
-run that may go on.
+May know: the Machine's state (read only), the worker of this machine, those of hosts. One rule: an archive is an input at its origin, so it
+stays for every run that may go on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Container, Sequence
 from pathlib import Path
@@ -16,69 +15,48 @@ from typing import NamedTuple
 
 import msgspec
 
-from stager.scheduler.state import OVER, State
-from stager.scheduler.states import JobState
+from stager import wire
 from stager.service.inquiry import Inquiry
 from stager.service.known_runs import KnownRuns
+from stager.service.made_on_hosts import MadeOnHosts
+from stager.service.needed_inputs import needed_of, wanted_archives
 from stager.worker import Worker
-from stager.worker.collecting import Collected, Needed, collected
+from stager.worker.collecting import Collected, collected
 from stager.worker.images import ASKED, PULLED
 
 # Whoever submits pulls first; and who asks again is about to submit.
 PULLED_LATELY_S = 86_400.0
-ENDED = frozenset((JobState.DONE, JobState.FAILED, JobState.SKIPPED))
-
-
-class Wanted(NamedTuple):
-    """`archives`: names of those that a run may read that can go on."""
-
-    needed: Needed
-    archives: frozenset[str]
 
 
 class Gone(NamedTuple):
     """`here`: on this machine, archives among the images."""
 
-    here: Collected
+    here: Collected = Collected()
+    hosts: list[wire.GcOnHost] = []
 
 
-NOTHING_GONE = Gone(Collected())
+NOTHING_GONE = Gone()
 
 
 class MadeForJobs:
     """On the event loop's thread."""
 
-    def __init__(self, inquiry: Inquiry, runs: KnownRuns, worker: Worker) -> None:
-        self.inquiry, self.runs, self.worker = inquiry, runs, worker
+    def __init__(self, inquiry: Inquiry, runs: KnownRuns, worker: Worker, on_hosts: MadeOnHosts) -> None:
+        self.inquiry, self.runs, self.worker, self.on_hosts = inquiry, runs, worker, on_hosts
 
     async def collect(self, *, cache: bool, dry_run: bool) -> Gone:
         """`cache` False: only what is damaged."""
-        wanted = await self.inquiry.ask(lambda: wanted_of(self.runs.state)) if cache else None
-        return Gone(await self._here(wanted, dry_run=dry_run))
+        here, hosts = await asyncio.gather(self._here(cache=cache, dry_run=dry_run), self.on_hosts.collect(cache=cache, dry_run=dry_run))
+        return Gone(here, hosts)
 
-    async def _here(self, wanted: Wanted | None, *, dry_run: bool) -> Collected:
-        gone = await collected(self.worker, None if wanted is None else wanted.needed, dry_run=dry_run)
-        if wanted is None:
-            return gone
-        archives = await asyncio.to_thread(lambda: idle_archives(self.worker.images.directory / PULLED, wanted.archives))
+    async def _here(self, *, cache: bool, dry_run: bool) -> Collected:
+        if not cache:
+            return await collected(self.worker, None, dry_run=dry_run)
+        needed, wanted = await self.inquiry.ask(lambda: (needed_of(self.runs.state), wanted_archives(self.runs.state)))
+        gone = await collected(self.worker, needed, dry_run=dry_run)
+        archives = await asyncio.to_thread(lambda: idle_archives(self.worker.images.directory / PULLED, wanted))
         sizes = await asyncio.to_thread(lambda: archive_sizes(archives) if dry_run else [removed(path) for path in archives])
         return msgspec.structs.replace(gone, images=gone.images + len(sizes), freed_bytes=gone.freed_bytes + sum(sizes))
-
-
-def wanted_of(state: State) -> Wanted:
-    """On the driving thread."""
-    images: set[str] = set()
-    environments: set[str] = set()
-    archives: set[str] = set()
-    for run in state.runs.values():
-        for job in run.workflow.jobs.values() if run.outcome not in OVER else ():
-            goes_on = run.id in state.active and run.jobs[job.id].state not in ENDED
-            if job.image is not None:
-                archives |= {os.path.basename(source.location.path) for source in run.workflow.files[job.image].sources}
-                images |= {run.file_ids[job.image]} if goes_on else set()
-            if goes_on:
-                environments |= {run.file_ids[lfn] for lfn in (job.venv, job.conda) if lfn is not None}
-    return Wanted(Needed(frozenset(images), frozenset(environments)), frozenset(archives))
 
 
 def idle_archives(pulled: Path, needed: Container[str]) -> list[Path]:

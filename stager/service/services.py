@@ -21,6 +21,7 @@ from stager.service.job_logs import JobLogs
 from stager.service.journal_queries import JournalQueries
 from stager.service.machine_side import MachineSide
 from stager.service.made_for_jobs import MadeForJobs
+from stager.service.made_on_hosts import MadeOnHosts
 from stager.service.node_side import NodeSide
 from stager.service.nodes import NodeService
 from stager.service.other_hosts import OtherHosts
@@ -149,6 +150,6 @@ def sandboxes(machine: MachineSide, node: NodeSide) -> Sandboxes:
 def garbage_collector(machine: MachineSide, node: NodeSide, state_dir: StateDir, rates: Rates) -> GarbageCollector:
     removal = RunRemoval(machine.stores.records, machine.book, rates)
     replicas = NodeReplicas(node.links, machine.past.epoch)
-    made = MadeForJobs(machine.inquiry, machine.runs, node.worker)
+    made = MadeForJobs(machine.inquiry, machine.runs, node.worker, MadeOnHosts(machine.inquiry, machine.runs, node.executors))
     places = (state_dir.logs, results_of(state_dir))
     return GarbageCollector(machine.inquiry, machine.runs, removal, replicas, node.kept_sandboxes, made, *places)

@@ -7,6 +7,7 @@ Bodies that hold whole workflows are msgspec values (100,000 jobs in well under 
 from __future__ import annotations
 
 from stager.wire.admin import (
+    GcOnHost,
     GcReport,
     GcRequest,
     Health,
@@ -77,6 +78,7 @@ __all__ = [
     "Explanation",
     "FileCounts",
     "FileWhere",
+    "GcOnHost",
     "GcReport",
     "GcRequest",
     "HOST",

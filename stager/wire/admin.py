@@ -122,10 +122,23 @@ class GcRequest(Body):
     logs: bool = True
 
 
+class GcOnHost(Body):
+    """What went of images and environments on a compute host, or would. `left_bytes`: of those that stay. `problem`: why it is not known
+    what went there; empty: it is.
+    """
+
+    host: str
+    images: int = 0
+    environments: int = 0
+    freed_bytes: int = 0
+    left_bytes: int = 0
+    problem: str = ""
+
+
 class GcReport(Body):
-    """`runs`: of which nothing is known any more. `logs`: of how many runs what their jobs printed went. `sandboxes`: how many of failed
-    jobs. `images`: unpacked ones, and archives that were pulled. `environments`: of packages. `made_bytes`: of unpacked images and
-    environments that stay.
+    """`runs`: of which nothing is known any more. `freed_bytes`: of the nodes and of this machine; `hosts` have their own. `logs`: of how
+    many runs what their jobs printed went. `sandboxes`: how many of failed jobs. `images`: unpacked ones, and archives that were pulled.
+    `environments`: of packages. `made_bytes`: of unpacked images and environments that stay.
     """
 
     runs: list[str]
@@ -137,3 +150,4 @@ class GcReport(Body):
     images: int = 0
     environments: int = 0
     made_bytes: int = 0
+    hosts: list[GcOnHost] = []

@@ -6,13 +6,21 @@ still needed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Set
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
 from stager.worker.made_of_inputs import MadeOfInputs
-from stager.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from stager.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+# As a host may tell them that is somebody else's.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+PROBLEM_MAX = 1000
 
 
 class Needed(NamedTuple):
@@ -22,14 +30,17 @@ class Needed(NamedTuple):
     environments: Set[str]
 
 
+NOTHING_NEEDED = Needed(frozenset(), frozenset())
+
+
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
     """How many went, or would. `left_bytes`: of those that stay. `problem`: why they could not be looked through; empty: they could."""
 
-    images: int = 0
-    environments: int = 0
-    freed_bytes: int = 0
-    left_bytes: int = 0
-    problem: str = ""
+    images: Count = 0
+    environments: Count = 0
+    freed_bytes: Count = 0
+    left_bytes: Count = 0
+    problem: Annotated[str, msgspec.Meta(max_length=PROBLEM_MAX)] = ""
 
 
 async def collected(worker: Worker, needed: Needed | None, *, dry_run: bool) -> Collected:
@@ -38,10 +49,17 @@ async def collected(worker: Worker, needed: Needed | None, *, dry_run: bool) -> 
         images, images_left = await gone_from(worker.images.made, None if needed is None else needed.images, dry_run=dry_run)
         others, others_left = await gone_from(worker.environments.made, None if needed is None else needed.environments, dry_run=dry_run)
     except OSError as problem:
-        return Collected(problem=str(problem))
+        return Collected(problem=str(problem)[:PROBLEM_MAX])
     freed_bytes = sum(images + others)
     left_bytes = images_left + others_left - (freed_bytes if dry_run else 0)
     return Collected(images=len(images), environments=len(others), freed_bytes=freed_bytes, left_bytes=left_bytes)
+
+
+async def give_way(worker: Worker) -> None:
+    """A job found the disk full."""
+    gone = await collected(worker, NOTHING_NEEDED, dry_run=False)
+    if gone.freed_bytes or gone.problem:
+        log.warning("a job found the disk full: %d bytes of images and environments went. %s", gone.freed_bytes, gone.problem)
 
 
 async def gone_from(made: MadeOfInputs, needed: Set[str] | None, *, dry_run: bool) -> tuple[list[int], int]:

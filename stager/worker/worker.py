@@ -301,6 +301,11 @@ class Worker:
             changed, direct = released.changed, released.direct
         except StagerError as problem:
             changed, direct, ended = [], None, replace(ended, release_fault=unless_unasked(problem))
+        if is_full(ended):
+            # The next try begins without what no job uses. Few disks are full.
+            from stager.worker.collecting import give_way
+
+            await give_way(self)
         ended = direct_access.judged(spec, ended, direct)
         if changed:
             ended = self._tainted(spec, ended, tuple((entry.file_id, entry.generation) for entry in changed))

@@ -111,7 +111,7 @@ def test_what_cannot_be_made_is_told_by_name_and_leaves_nothing(bed: Bed) -> Non
     assert shell.stdout.startswith("1.0 "), "a shell in its sandbox has its packages"
     assert bed.made() == before
     (bed.place / "away.lock").write_text(locked(bed.wheels[1]) + locked(needing))
-    fault = bed.said(bed.place / "away.lock", PIP_NO_INDEX="0", PIP_INDEX_URL="http://127.0.0.1:9/simple")["fault"]
+    fault = bed.said(bed.place / "away.lock", PIP_NO_INDEX="0", PIP_FIND_LINKS="", PIP_INDEX_URL="http://127.0.0.1:9/simple")["fault"]
     assert (fault["error_class"], fault["code"]) == ("transient", "index_away") and bed.made() == before
 
 

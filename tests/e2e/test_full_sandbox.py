@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from stager.model.errors import SANDBOX_FULL_CODE
-from stager.worker import AttemptResult, Outcome
+from stager.worker import AttemptResult, Outcome, Place
+from stager.worker.environment_tree import digest_of_tree
+from stager.worker.place import write_json
 from tests.e2e.worker_rig import Rig, attempt, ended, output
 from tests.testbed.ionode import IoNode
 from tests.testbed.waiting import wait_until
@@ -36,9 +38,9 @@ def rig(ionode: Callable[..., IoNode], short_dir: Path) -> Iterator[Rig]:
         wait_until(lambda: subprocess.run(["umount", state], check=False).returncode == 0, "the file system to be left by all")
 
 
-def run(rig: Rig, script: str) -> AttemptResult:
+def run(rig: Rig, script: str, name: str = "a1") -> AttemptResult:
     async def timeline() -> AttemptResult:
-        spec = attempt(script, outputs=(output("made"),), reserve_bytes=1 << 16)
+        spec = attempt(script, name, outputs=(output("made"),), reserve_bytes=1 << 16)
         return await ended(rig.worker(rig.client(), {"PATH": os.environ["PATH"]}).run(spec))
 
     return asyncio.run(timeline())
@@ -58,6 +60,24 @@ def test_a_job_that_met_a_full_disk_and_left_a_little_says_so_too(rig: Rig) -> N
     result = run(rig, f"head -c {DISK_BYTES - (8 << 20)} /dev/zero > made; exit 3")
     assert result.outcome is Outcome.FAILED and result.fault is not None and result.fault.code == SANDBOX_FULL_CODE
     assert "ended with exit code 3" in result.fault.message and result.exit_code == 3
+
+
+def test_a_full_disk_takes_what_is_kept_for_later_jobs_and_is_not_used(rig: Rig) -> None:
+    """The image of a sandbox that somebody may look into stays, and all others while there is room."""
+    kinds = {"images": ("a", "b"), "environments": ("c",)}
+    made = {name: rig.state_dir / kind / name for kind, names in kinds.items() for name in names}
+    for place in made.values():
+        place.mkdir(parents=True)
+        (place / "file").write_bytes(bytes(1 << 20))
+        write_json(str(place / ("environment.json" if place.name == "c" else "image.json")), {"digest": digest_of_tree(place)})
+    kept = rig.state_dir / "failed" / "r" / "j.1"
+    kept.mkdir(parents=True)
+    write_json(Place(str(kept)).container, {"root_dir": str(made["a"] / "root"), "env": {}})
+    run(rig, "exit 3")
+    assert all(place.exists() for place in made.values())
+    result = run(rig, f"head -c {2 * DISK_BYTES} /dev/zero > made", "a2")
+    assert result.fault is not None and result.fault.code == SANDBOX_FULL_CODE
+    assert [name for name, place in made.items() if place.exists()] == ["a"]
 
 
 def test_a_job_that_failed_with_space_left_failed_by_itself(rig: Rig) -> None:

@@ -21,7 +21,8 @@ import pytest
 from stager.model.keep_limits import KeepLimits
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.states import JobState
-from stager.service.made_for_jobs import PULLED_LATELY_S, asked_note, idle_archives, removed, wanted_of
+from stager.service.made_for_jobs import PULLED_LATELY_S, asked_note, idle_archives, removed
+from stager.service.needed_inputs import needed_of, wanted_archives
 from stager.worker import Place, Worker
 from stager.worker.collecting import Collected, Needed, collected
 from stager.worker.environments import Environments
@@ -206,7 +207,9 @@ def state() -> Iterator[Any]:
             files={"i": SimpleNamespace(sources=(source,))},
         )
         jobs = {"k": SimpleNamespace(state=JobState.READY), **{job: SimpleNamespace(state=job_state) for job in "jl"}}
-        return SimpleNamespace(id=name, outcome=outcome, workflow=workflow, jobs=jobs, file_ids={"i": f"x{name}", "v": f"y{name}"})
+        return SimpleNamespace(
+            id=name, tenant="", outcome=outcome, workflow=workflow, jobs=jobs, file_ids={"i": f"x{name}", "v": f"y{name}"}
+        )
 
     runs = [
         run("on", None, JobState.WAITING),
@@ -214,13 +217,15 @@ def state() -> Iterator[Any]:
         run("again", RunOutcome.INTERRUPTED, JobState.READY),
         run("over", RunOutcome.SUCCEEDED, JobState.DONE),
     ]
-    yield SimpleNamespace(runs={each.id: each for each in runs}, active={"on": None, "late": None})
+    yield SimpleNamespace(runs={each.id: each for each in runs}, active={"on": None, "late": None}, tenants={})
 
 
 def test_what_was_made_of_what_a_run_may_need_stays_on_each_host(root: Path, state: Any) -> None:
-    wanted = wanted_of(state)
-    assert wanted.needed == Needed(frozenset({"xon"}), frozenset({"yon"}))
-    assert wanted.archives == {f"sha256-{name}.tar" for name in ("on", "late", "again")}
+    needed = needed_of(state)
+    assert needed == Needed(frozenset({"xon"}), frozenset({"yon"})) == needed_of(state, "") and needed_of(state, "alice") == Needed(
+        frozenset(), frozenset()
+    )
+    assert wanted_archives(state) == {f"sha256-{name}.tar" for name in ("on", "late", "again")}
     worker = Worker(root.parent, None, binary="", inherited={}, keep=KeepLimits(0, 0))  # type: ignore[arg-type]
     images, environments = worker.images.made, worker.environments.made
     environments.kept.is_changed = lambda place: place.name == "p"
@@ -234,14 +239,12 @@ def test_what_was_made_of_what_a_run_may_need_stays_on_each_host(root: Path, sta
 
     size_bytes = 3 * BLOCK
     images.known["i", "xover", "g"] = {"root_dir": str(root / "a" / "root")}
-    assert gone(wanted.needed) == Collected(environments=1, freed_bytes=size_bytes, left_bytes=4 * size_bytes), (
-        "which are needed is not known"
-    )
+    assert gone(needed) == Collected(environments=1, freed_bytes=size_bytes, left_bytes=4 * size_bytes), "which are needed is not known"
     images.known["i", "xon", "g"] = {"root_dir": str(root / "b" / "root")}
     environments.known["v", "yon", "g"] = {"root_dir": str(environments.kept.root / "q")}
-    assert gone(wanted.needed) == Collected(images=2, environments=1, freed_bytes=3 * size_bytes, left_bytes=2 * size_bytes)
+    assert gone(needed) == Collected(images=2, environments=1, freed_bytes=3 * size_bytes, left_bytes=2 * size_bytes)
     assert gone(None, dry_run=False) == Collected(environments=1, freed_bytes=size_bytes, left_bytes=4 * size_bytes)
-    assert gone(wanted.needed, dry_run=False) == Collected(images=2, freed_bytes=2 * size_bytes, left_bytes=2 * size_bytes)
+    assert gone(needed, dry_run=False) == Collected(images=2, freed_bytes=2 * size_bytes, left_bytes=2 * size_bytes)
     assert names(root) == ["b", "pulled"] and names(environments.kept.root) == ["q"]
 
 
@@ -253,6 +256,6 @@ def test_an_archive_goes_a_day_after_it_was_asked_for(root: Path, state: Any) ->
         if name != "new":
             os.utime(path, (old, old))
     asked_note(pulled / "sha256-asked.tar").touch()
-    idle = idle_archives(pulled, wanted_of(state).archives)
+    idle = idle_archives(pulled, wanted_archives(state))
     assert [path.name for path in idle] == ["sha256-over.tar"] and [removed(path) for path in idle] == [10]
     assert names(pulled) == ["sha256-asked.tar", "sha256-new.tar", "sha256-on.tar"]
