@@ -14,6 +14,7 @@ use stager_core::error::ApiError;
 mod capabilities;
 mod cli;
 mod coalescing_buffer;
+mod compared;
 mod config;
 pub mod conformance;
 mod failure;
@@ -148,7 +149,7 @@ pub struct Uploaded {
     pub token: String,
     pub verified: Verified,
     pub synced: Synced,
-    /// Over the link, both ways: what was sent and what was read back.
+    /// Over the link, both ways: what was sent, what was read back, and what was read of a file that was there before.
     pub bytes_moved: u64,
 }
 

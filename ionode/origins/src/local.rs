@@ -77,6 +77,10 @@ impl LocalFile {
         Ok(Self { file: Arc::new(file), local, path, size_bytes, pace, whole })
     }
 
+    pub fn handle(&self) -> Arc<File> {
+        self.file.clone()
+    }
+
     /// A small one whole, where it is what was committed.
     pub fn whole(&self, expected: &blake3::Hash) -> Result<Bytes, ApiError> {
         match &self.whole {

@@ -47,13 +47,18 @@ pub async fn content_blake3(origin: &dyn Origin, entry: &Entry, pace: &Pace) -> 
     let mut start = 0;
     while start < entry.size_bytes {
         let range: Range<u64> = start..(start + WINDOW_BYTES).min(entry.size_bytes);
-        let bytes = Mutex::new(vec![0; (range.end - start) as usize]);
-        let window = Window { start, bytes, pace: pace.clone() };
         start = range.end;
-        origin.fetch(entry, &[range], &window).await?;
-        hasher.update(&window.bytes.into_inner().expect("no holder panics"));
+        hasher.update(&content_of(origin, entry, range, pace).await?);
     }
     Ok(hasher.finalize())
+}
+
+/// A part of the content that has the entry's token, held in memory.
+pub async fn content_of(origin: &dyn Origin, entry: &Entry, range: Range<u64>, pace: &Pace) -> Result<Bytes, ApiError> {
+    let bytes = Mutex::new(vec![0; (range.end - range.start) as usize]);
+    let window = Window { start: range.start, bytes, pace: pace.clone() };
+    origin.fetch(entry, &[range], &window).await?;
+    Ok(window.bytes.into_inner().expect("no holder panics").into())
 }
 
 pub async fn verify_content(origin: &dyn Origin, path: &str, size_bytes: u64, blake3: &str, pace: &Pace) -> Result<VerifyAnswer, ApiError> {

@@ -196,6 +196,19 @@ async fn an_upload_is_proven_by_its_answer() {
     nothing_unfinished(&gateway).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_replaced_does_not_cross_the_line_first() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let relay = Relay::to(gateway.port).await;
+    let between = S3Config { endpoint: Some(format!("http://127.0.0.1:{}", relay.port)), ..gateway.config() };
+    let place = BucketPlace::new(&gateway, origin(between));
+    let size_bytes = 24 << 20;
+    place.write_behind("large", &content(7, size_bytes)).await;
+    relay.arm(Mischief::Cut, Way::Down, 12 << 20);
+    upload(&place, &local(&place, &content(8, size_bytes)), "large", How { replace: true, ..How::default() }).await.unwrap();
+    assert_eq!(relay.struck(), 0, "the old content was read");
+}
+
 /// As soon as the server was seen to keep to the condition of a PUT; and what is there stays, or is adopted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_small_uploads_each_is_one_request() {

@@ -206,6 +206,19 @@ impl Drop for Agent {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_replaced_does_not_cross_the_line_first() {
+    let sshd = Sshd::start("");
+    let relay = Relay::to(sshd.port).await;
+    let config = SftpConfig { shell_checksum: true, ..sshd.config_by(relay.port) };
+    let place = DirectoryPlace::new(origin(config), &sshd.base());
+    let size_bytes = 24 << 20;
+    place.write_behind("large", &content(7, size_bytes)).await;
+    relay.arm(Mischief::Cut, Way::Down, 12 << 20);
+    upload(&place, &local(&place, &content(8, size_bytes)), "large", How { replace: true, ..How::default() }).await.unwrap();
+    assert_eq!(relay.struck(), 0, "the old content was read");
+}
+
 /// Cut or garbled in the middle: a transient error, and the same transfer succeeds when tried again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_connection_is_transient() {

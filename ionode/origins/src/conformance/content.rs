@@ -126,6 +126,24 @@ pub async fn replacing_is_allowed_when_asked(place: &dyn Place) {
     }
 }
 
+/// What a job makes anew is often as large as before: the old content is read only until it differs from the new one.
+pub async fn what_is_replaced_is_read_only_until_it_differs(place: &dyn Place) {
+    let origin = place.origin();
+    let (size_bytes, step_bytes) = (3 << 20, 1 << 20);
+    let (mut old, new) = (content(32, size_bytes), content(33, size_bytes));
+    for same_bytes in [0, size_bytes / 2, size_bytes - 1] {
+        old[..same_bytes].copy_from_slice(&new[..same_bytes]);
+        let path = format!("until it differs/{same_bytes}");
+        let first = put(place, &path, &old).await;
+        let uploaded = upload(place, &local(place, &new), &path, How { replace: true, ..How::default() }).await.unwrap();
+        let read_of_old = uploaded.bytes_moved - first.bytes_moved;
+        assert!((same_bytes as u64 + 1..=(same_bytes + step_bytes) as u64).contains(&read_of_old), "{same_bytes}: {read_of_old}");
+        let entry = origin.stat(&path).await.unwrap();
+        assert_eq!((entry.token.as_str(), uploaded.verified), (uploaded.token.as_str(), first.verified));
+        assert!(get(&*origin, &entry).await.unwrap() == new);
+    }
+}
+
 pub async fn equal_content_is_adopted(place: &dyn Place) {
     for (size_bytes, replace) in [(3_000, false), (3_000, true), (300_000, false), (300_000, true)] {
         let (bytes, path) = (content(40, size_bytes), format!("adopt/{size_bytes} {replace}"));

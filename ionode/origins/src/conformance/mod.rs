@@ -60,6 +60,7 @@ pub async fn all(place: &dyn Place) {
     content::ranges_are_exact(place).await;
     content::nothing_is_clobbered(place).await;
     content::replacing_is_allowed_when_asked(place).await;
+    content::what_is_replaced_is_read_only_until_it_differs(place).await;
     content::what_is_newer_stays(place).await;
     content::equal_content_is_adopted(place).await;
     content::a_late_rival_is_not_clobbered(place).await;

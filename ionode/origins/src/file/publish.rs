@@ -17,6 +17,7 @@ use nix::unistd::{fsync, linkat, unlinkat, UnlinkatFlags};
 use stager_core::error::{ApiError, Code};
 
 use super::{beneath, blocking, Site, READ_BYTES};
+use crate::compared::{Compared, There};
 use crate::failure;
 use crate::local::{LocalFile, SMALL_BYTES};
 use crate::newer::seconds_of;
@@ -50,10 +51,11 @@ pub async fn upload(site: &Arc<Site>, guard: PathGuard, upload: &Upload<'_>, cle
         return small(site, guard, upload, wanted).await;
     }
     let local = LocalFile::open(upload).await?;
-    let (at, sought) = (site.clone(), wanted.clone());
-    if let Some(adopted) = blocking(move || existing(&at, &sought)).await? {
-        return Ok(adopted);
-    }
+    let (at, sought, ours) = (site.clone(), wanted.clone(), local.handle());
+    let bytes_read = match blocking(move || existing(&at, &sought, Some(&ours))).await? {
+        There::Adopted(adopted) => return Ok(adopted),
+        There::Other { bytes_read } => bytes_read,
+    };
     let preparing = Job::preparing(site, guard, upload, wanted.clone());
     let job = Arc::new(blocking(preparing).await?);
     let result = write_and_publish(&job, local, upload).await;
@@ -66,7 +68,7 @@ pub async fn upload(site: &Arc<Site>, guard: PathGuard, upload: &Upload<'_>, cle
             let at = site.clone();
             blocking(move || others(&at, &wanted, error)).await
         }
-        done => done,
+        Ok(uploaded) => Ok(Uploaded { bytes_moved: uploaded.bytes_moved + bytes_read, ..uploaded }),
     }
 }
 
@@ -77,12 +79,16 @@ async fn small(site: &Arc<Site>, guard: PathGuard, upload: &Upload<'_>, wanted: 
     let (at, size_bytes, preparing) = (site.clone(), upload.size_bytes, Job::preparing(site, guard, upload, wanted.clone()));
     let done = blocking(move || {
         let content = LocalFile::open_here(local, shown, size_bytes, pace)?.whole(&wanted.blake3)?;
-        if let Some(adopted) = existing(&at, &wanted)? {
-            return Ok((adopted, None));
-        }
+        let bytes_read = match existing(&at, &wanted, None)? {
+            There::Adopted(adopted) => return Ok((adopted, None)),
+            There::Other { bytes_read } => bytes_read,
+        };
         let job = Arc::new(preparing()?);
         match job.write_and_publish_whole(&content) {
-            Ok((directory, token)) => Ok((job.uploaded(token), Some((directory, job)))),
+            Ok((directory, token)) => {
+                let uploaded = job.uploaded(token);
+                Ok((Uploaded { bytes_moved: uploaded.bytes_moved + bytes_read, ..uploaded }, Some((directory, job))))
+            }
             Err(error) => {
                 job.remove_temporary();
                 others(&at, &wanted, error).map(|adopted| (adopted, None))
@@ -106,24 +112,28 @@ struct Wanted {
     replace: bool,
 }
 
-/// Adopts equal content; other content is an error unless it may be replaced.
-fn existing(site: &Site, wanted: &Wanted) -> Result<Option<Uploaded>, ApiError> {
+/// Adopts equal content; other content is an error unless it may be replaced. Then reading ends where it differs from `ours`.
+fn existing(site: &Site, wanted: &Wanted, ours: Option<&File>) -> Result<There, ApiError> {
     let path = wanted.path.as_str();
     let entry = match site.stat(path) {
         Ok(entry) => entry,
-        Err(error) if error.code == Code::NotFound => return Ok(None),
+        Err(error) if error.code == Code::NotFound => return Ok(There::Other { bytes_read: 0 }),
         Err(error) if error.code == Code::LinkLeadsOut => return Err(site.parent_failure(Errno::ELOOP, path)),
         Err(error) => return Err(error),
     };
     if entry.kind == EntryKind::Directory {
         return Err(failure::is_directory(path, &site.place));
     }
-    if entry.size_bytes == wanted.size_bytes && hash_expected(site, &entry)? == wanted.blake3 {
-        let synced = put_on_disk(site, &entry)?;
-        return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, synced, bytes_moved: wanted.size_bytes }));
+    let compared = match entry.size_bytes == wanted.size_bytes {
+        true => compared(site, &entry, wanted, ours.filter(|_| wanted.replace))?,
+        false => Compared::OTHER_SIZE,
+    };
+    if compared.is_same {
+        let (verified, synced, bytes_moved) = (Verified::Adopted, put_on_disk(site, &entry)?, compared.bytes_read);
+        return Ok(There::Adopted(Uploaded { token: entry.token, verified, synced, bytes_moved }));
     }
     if wanted.replace {
-        Ok(None)
+        Ok(There::Other { bytes_read: compared.bytes_read })
     } else {
         Err(failure::destination_exists(path, &site.place))
     }
@@ -134,7 +144,10 @@ fn others(site: &Site, wanted: &Wanted, error: ApiError) -> Result<Uploaded, Api
     if error.code != Code::DestinationExists {
         return Err(error);
     }
-    existing(site, &Wanted { replace: false, ..wanted.clone() })?.ok_or(error)
+    match existing(site, &Wanted { replace: false, ..wanted.clone() }, None)? {
+        There::Adopted(adopted) => Ok(adopted),
+        There::Other { .. } => Err(error),
+    }
 }
 
 /// Whoever wrote it may not have done so.
@@ -154,6 +167,28 @@ fn put_on_disk(site: &Site, entry: &Entry) -> Result<Synced, ApiError> {
 
 fn name_synced(folder: &OwnedFd) -> Result<Synced, Errno> {
     beneath::sync_directory(folder).map(|synced| if synced { Synced::ContentAndName } else { Synced::Content })
+}
+
+fn compared(site: &Site, entry: &Entry, wanted: &Wanted, ours: Option<&File>) -> Result<Compared, ApiError> {
+    let handle = site.open_expected(entry)?;
+    let (mut hasher, mut bytes_read) = (blake3::Hasher::new(), 0);
+    while bytes_read < entry.size_bytes {
+        let range = bytes_read..(bytes_read + READ_BYTES).min(entry.size_bytes);
+        let theirs = site.read(&handle, &entry.path, range.clone())?;
+        bytes_read = range.end;
+        hasher.update(&theirs);
+        if ours.is_some_and(|ours| !begins_with(ours, range.start, &theirs)) {
+            return Ok(Compared { is_same: false, bytes_read });
+        }
+    }
+    site.same_token(entry, &site.stat(&entry.path)?)?;
+    Ok(Compared { is_same: hasher.finalize() == wanted.blake3, bytes_read })
+}
+
+/// From there on. What cannot be read is told when it is to be sent.
+fn begins_with(file: &File, offset: u64, wanted: &[u8]) -> bool {
+    let mut piece = vec![0; wanted.len()];
+    file.read_exact_at(&mut piece, offset).is_ok() && piece == wanted
 }
 
 fn hash_expected(site: &Site, entry: &Entry) -> Result<blake3::Hash, ApiError> {

@@ -23,10 +23,11 @@ use tokio::sync::{OwnedSemaphorePermit, RwLock};
 
 use super::exact::{self, take_back, Written};
 use super::{put_options, tag_of, token_of, S3Origin};
+use crate::compared::{compare, Compared, Reading, There};
 use crate::failure;
 use crate::local::{LocalFile, Source};
 use crate::newer::seconds_of;
-use crate::verify::content_blake3;
+use crate::verify::{content_blake3, content_of};
 use crate::{Entry, Synced, Upload, Uploaded, Verified};
 
 const SINGLE_BYTES_MAX: u64 = 16 << 20;
@@ -35,6 +36,8 @@ const PART_BYTES_USUAL_MAX: u64 = 64 << 20;
 const PARTS_USUAL: u64 = 1000;
 const PARTS_MAX: u64 = 10_000;
 pub const HELD_MIB_MAX: u32 = 256;
+/// Of what is there already: a quick word where it differs at once, then as much as a line takes.
+const COMPARING: Reading = Reading { step_bytes: 256 << 10, steps_at_once: 4, in_flight: 8 };
 /// Others do not wait long for that.
 const HASHED_HERE_BYTES: usize = 64 << 10;
 /// Of parts in memory; large parts go two at a time.
@@ -61,30 +64,33 @@ pub async fn upload(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Resul
     let local = LocalFile::open(upload).await?;
     // One small request that is refused where something is there says as much as a stat before.
     let stats = upload.replace || upload.size_bytes >= SINGLE_BYTES_MAX || !creates_only(origin).await;
-    let adopted = if stats { existing(origin, upload, path).await? } else { None };
-    if let Some(adopted) = adopted {
-        return Ok(adopted);
-    }
+    let bytes_read = match stats {
+        true => match existing(origin, upload, path).await? {
+            There::Adopted(adopted) => return Ok(adopted),
+            There::Other { bytes_read } => bytes_read,
+        },
+        false => 0,
+    };
     refuse_newer(origin, upload, path).await?;
     let sent = if upload.size_bytes < SINGLE_BYTES_MAX {
         single(origin, upload, path, local).await
     } else {
         multipart(origin, upload, path, local).await
     };
-    match sent {
-        Ok(sent) if sent.is_proven => Ok(proven(upload, &sent.written)),
-        Ok(sent) => verified(origin, upload, path, sent.written).await,
+    let uploaded = match sent {
+        Ok(sent) if sent.is_proven => proven(upload, &sent.written),
+        Ok(sent) => verified(origin, upload, path, sent.written).await?,
         // Somebody else made it meanwhile, or our own request did and its answer was lost.
         Err(error) if error.code == Code::DestinationExists => match existing(origin, upload, path).await? {
-            Some(adopted) => Ok(adopted),
-            None => Err(ApiError::new(
-                Code::IoError,
-                path,
-                format!("Another upload of {path:?} to {} is under way; stager retries this one.", origin.place),
-            )),
+            There::Adopted(adopted) => adopted,
+            There::Other { .. } => {
+                let message = format!("Another upload of {path:?} to {} is under way; stager retries this one.", origin.place);
+                return Err(ApiError::new(Code::IoError, path, message));
+            }
         },
-        Err(error) => Err(error),
-    }
+        Err(error) => return Err(error),
+    };
+    Ok(Uploaded { bytes_moved: uploaded.bytes_moved + bytes_read, ..uploaded })
 }
 
 fn proven(upload: &Upload<'_>, written: &Written) -> Uploaded {
@@ -102,18 +108,22 @@ async fn creates_only(origin: &S3Origin) -> bool {
 }
 
 /// Adopts equal content; other content is an error unless it may be replaced.
-async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<Option<Uploaded>, ApiError> {
+async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<There, ApiError> {
     let entry = match origin.head(path).await {
         Ok(entry) => entry,
-        Err(error) if error.code == Code::NotFound => return Ok(None),
+        Err(error) if error.code == Code::NotFound => return Ok(There::Other { bytes_read: 0 }),
         Err(error) => return Err(error),
     };
-    if entry.size_bytes == upload.size_bytes && content_blake3(origin, &entry, &upload.pace).await? == upload.blake3 {
+    let compared = match entry.size_bytes == upload.size_bytes {
+        true => compare(upload, COMPARING, |range| content_of(origin, &entry, range, &upload.pace)).await?,
+        false => Compared::OTHER_SIZE,
+    };
+    if compared.is_same {
         let (verified, synced) = (Verified::Adopted, Synced::ByServer);
-        return Ok(Some(Uploaded { token: entry.token, verified, synced, bytes_moved: upload.size_bytes }));
+        return Ok(There::Adopted(Uploaded { token: entry.token, verified, synced, bytes_moved: compared.bytes_read }));
     }
     if upload.replace {
-        Ok(None)
+        Ok(There::Other { bytes_read: compared.bytes_read })
     } else {
         Err(failure::destination_exists(path, &origin.place))
     }
@@ -330,8 +340,8 @@ async fn verified(origin: &S3Origin, upload: &Upload<'_>, path: &str, written: W
 /// After ours was there: theirs stays, and is as good as ours where its content is the same.
 async fn of_somebody_else(origin: &S3Origin, upload: &Upload<'_>, path: &str, written: &Written) -> Result<Uploaded, ApiError> {
     match existing(origin, upload, path).await? {
-        Some(adopted) => Ok(adopted),
-        None => {
+        There::Adopted(adopted) => Ok(adopted),
+        There::Other { .. } => {
             let ours = written.tag.as_deref().unwrap_or("what was sent");
             Err(failure::source_changed(path, &origin.place, ours, "a content that somebody else wrote just after this upload"))
         }

@@ -19,9 +19,10 @@ use super::directories::Directories;
 use super::link::Link;
 use super::opened::{put_on_disk, Opened};
 use super::pool::{Lease, Pool};
-use super::read::{connections_worth, content_hash, hash, IN_FLIGHT, SMALL_PIECES};
+use super::read::{compared, connections_worth, content_hash, hash, IN_FLIGHT, SMALL_PIECES};
 use super::shell::Shell;
 use super::site::Site;
+use crate::compared::{Compared, There};
 use crate::failure;
 use crate::local::{Hashes, LocalFile, Source};
 use crate::path::{checked_file, join, split, temporary_name};
@@ -56,24 +57,32 @@ impl Uploads {
         let (site, link) = (&self.site, lease.link.clone());
         let temporary = join(split(&path).0, &temporary_name(upload.transfer_id));
         let job = Job { by: self, site, upload, path, temporary };
-        let (adopted, created) = futures::join!(job.existing(&link), job.create(&link));
-        if let Some(decided) = adopted.transpose() {
-            // What an earlier try may have left between its link and its remove, too.
-            drop(created);
-            if link.is_alive() {
-                link.sftp.remove(site.remote(&job.temporary)).await.ok();
+        let (there, created) = futures::join!(job.existing(&link), job.create(&link));
+        let bytes_read = match there {
+            Ok(There::Other { bytes_read }) => bytes_read,
+            Ok(There::Adopted(adopted)) => {
+                drop(created);
+                job.remove_temporary(&link).await;
+                return Ok(adopted);
             }
-            return decided;
-        }
+            Err(error) => {
+                drop(created);
+                job.remove_temporary(&link).await;
+                return Err(error);
+            }
+        };
         let created = created.map(|opened| opened.holding(place));
         let result = job.write_and_publish(created, lease, guard).await;
-        if result.is_err() && link.is_alive() {
-            link.sftp.remove(site.remote(&job.temporary)).await.ok();
+        if result.is_err() {
+            job.remove_temporary(&link).await;
         }
         match result {
             // Somebody else made the file meanwhile: theirs may be the same.
-            Err(error) if error.code == Code::DestinationExists => job.existing(&link).await?.ok_or(error),
-            other => other,
+            Err(error) if error.code == Code::DestinationExists => match job.existing(&link).await? {
+                There::Adopted(adopted) => Ok(adopted),
+                There::Other { .. } => Err(error),
+            },
+            other => other.map(|uploaded| Uploaded { bytes_moved: uploaded.bytes_moved + bytes_read, ..uploaded }),
         }
     }
 }
@@ -88,26 +97,36 @@ fn named(name: bool) -> Synced {
 
 impl Job<'_> {
     /// Adopts equal content; other content is an error unless it may be replaced.
-    async fn existing(&self, link: &Arc<Link>) -> Result<Option<Uploaded>, ApiError> {
+    async fn existing(&self, link: &Arc<Link>) -> Result<There, ApiError> {
         let (site, path, size_bytes) = (self.site, self.path.as_str(), self.upload.size_bytes);
         let entry = match site.stat_on(link, path).await {
             Ok(entry) => entry,
-            Err(error) if error.code == Code::NotFound => return Ok(None),
+            Err(error) if error.code == Code::NotFound => return Ok(There::Other { bytes_read: 0 }),
             Err(error) => return Err(error),
         };
         if entry.kind == EntryKind::Directory {
             return Err(failure::is_directory(path, &site.place));
         }
-        let remote = site.remote(path);
-        let hash = || content_hash(site, link, &entry, &remote, &self.upload.pace);
-        if entry.size_bytes == size_bytes && hash().await? == self.upload.blake3 {
+        let compared = match entry.size_bytes == size_bytes {
+            true => compared(site, link, &entry, &site.remote(path), self.upload).await?,
+            false => Compared::OTHER_SIZE,
+        };
+        if compared.is_same {
             let synced = self.put_on_disk(link).await;
-            return Ok(Some(Uploaded { token: entry.token, verified: Verified::Adopted, synced, bytes_moved: size_bytes }));
+            let (verified, bytes_moved) = (Verified::Adopted, compared.bytes_read);
+            return Ok(There::Adopted(Uploaded { token: entry.token, verified, synced, bytes_moved }));
         }
         if self.upload.replace {
-            Ok(None)
+            Ok(There::Other { bytes_read: compared.bytes_read })
         } else {
             Err(failure::destination_exists(path, &site.place))
+        }
+    }
+
+    /// What an earlier try may have left between its link and its remove, too.
+    async fn remove_temporary(&self, link: &Link) {
+        if link.is_alive() {
+            link.sftp.remove(self.site.remote(&self.temporary)).await.ok();
         }
     }
 

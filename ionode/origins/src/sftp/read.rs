@@ -19,11 +19,12 @@ use super::link::Link;
 use super::opened::Opened;
 use super::pool::{Lease, Pool, Work};
 use super::site::Site;
+use crate::compared::{compare, Compared, Reading};
 use crate::failure;
 use crate::pacer::Permit;
 use crate::path::checked_file;
 use crate::ranges::pieces;
-use crate::{Entry, Pace, Sink};
+use crate::{Entry, Pace, Sink, Upload};
 
 pub const IN_FLIGHT: usize = 32;
 /// A file of so few pieces is asked for as a whole, and looked at in the same breath.
@@ -200,19 +201,31 @@ async fn read_piece(site: &Site, link: &Link, handle: &str, path: &str, piece: R
 pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64, pace: &Pace) -> Result<blake3::Hash, ApiError> {
     let step = opened.link.read_bytes;
     let starts = (0..size_bytes).step_by(step as usize);
-    let paced = |start: u64| async move {
-        let piece = start..(start + step).min(size_bytes);
-        let permit = pace.ask(piece.end - piece.start).await;
-        let chunk = read_piece(site, &opened.link, &opened.handle, path, piece).await?;
-        permit.complete();
-        Ok::<_, ApiError>(chunk)
-    };
+    let paced = |start: u64| read_paced(site, opened, path, start..(start + step).min(size_bytes), pace);
     let mut chunks = stream::iter(starts).map(paced).buffered(IN_FLIGHT);
     let mut hasher = blake3::Hasher::new();
     while let Some(chunk) = chunks.try_next().await? {
         hasher.update(&chunk);
     }
     Ok(hasher.finalize())
+}
+
+async fn read_paced(site: &Site, opened: &Opened, path: &str, piece: Range<u64>, pace: &Pace) -> Result<Bytes, ApiError> {
+    let permit = pace.ask(piece.end - piece.start).await;
+    let chunk = read_piece(site, &opened.link, &opened.handle, path, piece).await?;
+    permit.complete();
+    Ok(chunk)
+}
+
+/// What an entry is of, and nothing that has come in its place, beside what is to be uploaded.
+pub async fn compared(site: &Site, link: &Arc<Link>, entry: &Entry, remote: &str, upload: &Upload<'_>) -> Result<Compared, ApiError> {
+    let opened = open_expected(site, link, entry, remote).await?;
+    let reading = Reading { step_bytes: link.read_bytes, steps_at_once: 1, in_flight: IN_FLIGHT };
+    let compared = compare(upload, reading, |piece| read_paced(site, &opened, &entry.path, piece, &upload.pace)).await?;
+    if compared.is_same {
+        site.same_token(entry, &site.stat_on(link, &entry.path).await?)?;
+    }
+    Ok(compared)
 }
 
 /// Of what an entry is of, and of nothing that has come in its place.
