@@ -5,13 +5,13 @@ May know: origin_config, the data plane's program. One rule: a configuration may
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from stager.adapters.binary import find_ionode
+from stager.adapters.line_process import Broken, LineProcess, Silent
 from stager.adapters.origin_config import resolve
 from stager.model.errors import Fault, InvalidInput, Transient, error_from
 from stager.model.workflow import Origin
@@ -22,11 +22,13 @@ CALL_DEADLINE_S = 600.0
 
 
 class IonodeOriginAccess:
-    """One process a call; connections are parallel inside it, so batch the paths."""
+    """By one process that keeps its connections from call to call, so that a submit logs in once. They are parallel inside it, so batch the
+    paths. It ends soon after the last call.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = dict(environ)
-        self.program = find_ionode(environ)
+        self.process = LineProcess([find_ionode(environ), "origin", "serve"])
         self.configs: dict[Origin, dict[str, Any]] = {}
 
     def config(self, origin: Origin) -> dict[str, Any]:
@@ -55,18 +57,14 @@ class IonodeOriginAccess:
         return Probe(answer["reachable"], answer["writable"], answer["free_bytes"], findings, answer.get("file_system") or "")
 
     def _ask(self, action: str, origin: Origin, request: Mapping[str, Any]) -> dict[str, Any]:
-        document = msgspec.json.encode({"origin": self.config(origin), "request": request})
-        command = [self.program, "origin", action, "--config", "-"]
+        document = msgspec.json.encode({"action": action, "origin": self.config(origin), "request": request})
         try:
-            done = subprocess.run(command, input=document, capture_output=True, timeout=CALL_DEADLINE_S, check=False)
-        except subprocess.TimeoutExpired as problem:
+            answer: dict[str, Any] = msgspec.json.decode(self.process.ask(document, CALL_DEADLINE_S))
+        except Silent as problem:
             text = f"the origin {origin.name!r} did not answer {action} within {CALL_DEADLINE_S:.0f} s"
             raise Transient(text, code="timeout", subject=origin.name) from problem
-        try:
-            answer: dict[str, Any] = msgspec.json.decode(done.stdout)
-        except msgspec.DecodeError:
-            said = done.stderr.decode(errors="replace").strip()[-500:]
-            text = f"asking the origin {origin.name!r} failed (exit {done.returncode}): {said}"
+        except Broken as problem:
+            text = f"asking the origin {origin.name!r} failed: {problem}"
             raise Transient(text, code="io_error", subject=origin.name) from None
         if "error" in answer:
             fault = fault_of(answer["error"])

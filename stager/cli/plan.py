@@ -46,6 +46,7 @@ from stager.planning.plan import Plan
 from stager.planning.plan_json import from_json, to_json
 from stager.planning.policy import Limits
 from stager.planning.reuse import as_far_as
+from stager.ports import OriginAccess
 from stager.service.destinations import Answers, already_there, at_destinations, refusal
 from stager.service.prepare import (
     SubmitOptions,
@@ -216,7 +217,7 @@ def command(
     workflow = with_members(workflow, settings, access, options_here)
     if not of_all and shown.explain is None:
         options_here = bounded(options_here, bounds, settings, workflow)
-    plan_here(settings, workflow, options_here, cluster, shown, simulated=simulated)
+    plan_here(settings, workflow, access, options_here, cluster, shown, simulated=simulated)
 
 
 def require_fit(shown: Shown, bounds: Bounds, *, of_all: bool, of_results: bool) -> None:
@@ -241,6 +242,7 @@ def require_a_services(shown: Shown, own: Sequence[object]) -> None:
 def plan_here(
     settings: Settings,
     workflow: Workflow,
+    access: OriginAccess,
     asked: SubmitOptions,
     cluster: Path | None,
     shown: Shown,
@@ -249,14 +251,14 @@ def plan_here(
 ) -> None:
     explain = shown.explain
     if explain is not None and explain in workflow.jobs:
-        click.echo("\n".join(job_explained(workflow, settings, replace(asked, reuse=True), explain)))
+        click.echo("\n".join(job_explained(workflow, settings, access, replace(asked, reuse=True), explain)))
         if explain not in workflow.files:
             return
     copies = copies_of(settings, asked.copies) if cluster is None else asked.copies or 1
     profiles, policy = load_profiles(settings), policy_of(asked.no_direct, copies)
     topology = cluster_topology(cluster, workflow) if cluster is not None else topology_of(settings, workflow)
     of_all = (shown.output is not None and shown.drawn is None) or explain is not None or cluster is not None or simulated
-    answers = at_destinations(workflow, IonodeOriginAccess(settings.environ)) if explain is None and not workflow.engine else {}
+    answers = at_destinations(workflow, access) if explain is None and not workflow.engine else {}
     found = None if of_all else found_before(workflow, settings, asked, answers)
     if asked.within is not None:
         plan = plan_chosen(settings, workflow, asked, found)
@@ -272,7 +274,7 @@ def plan_here(
         return
     show(shown, workflow, plan, workflow.notes, values_of(workflow))
     if not workflow.engine:
-        tell_taken(workflow, settings, answers)
+        tell_taken(workflow, settings, access, answers)
     check_capacity(plan)
     check_hosts(workflow, topology)
     if simulated:
@@ -293,10 +295,10 @@ def plan_chosen(settings: Settings, workflow: Workflow, asked: SubmitOptions, fo
     return chosen.plan
 
 
-def job_explained(workflow: Workflow, settings: Settings, asked: SubmitOptions, job_id: str) -> list[str]:
+def job_explained(workflow: Workflow, settings: Settings, access: OriginAccess, asked: SubmitOptions, job_id: str) -> list[str]:
     from stager.service.reusing import explain_job
 
-    found = found_before(workflow, settings, asked, at_destinations(workflow, IonodeOriginAccess(settings.environ)))
+    found = found_before(workflow, settings, asked, at_destinations(workflow, access))
     if found is None:
         return [f"job {job_id}: {workflow.engine} runs it"]
     return explain_job(workflow, found, job_id, "")
@@ -350,9 +352,8 @@ def finals_of(workflow: Workflow) -> frozenset[str]:
     return frozenset(lfn for lfn, file in workflow.files.items() if file.is_final)
 
 
-def tell_taken(workflow: Workflow, settings: Settings, answers: Answers) -> None:
+def tell_taken(workflow: Workflow, settings: Settings, access: OriginAccess, answers: Answers) -> None:
     """Tells the finals that `submit` would refuse, beside the plan: nothing of the plan depends on them."""
-    access = IonodeOriginAccess(settings.environ)
     taken = [each.name for each in already_there(workflow, access, StateDir(settings.state_dir).runs, answers=answers) if each.stops]
     if taken:
         click.echo(f"note: `submit` would refuse this: {refusal(taken)}", err=True)

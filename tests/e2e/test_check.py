@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.origin_rig import ssh_origin
 from tests.testbed.sshd import Sshd
 from tests.testbed.stager import Stager
 
@@ -118,3 +119,18 @@ def test_finals_that_do_not_fit_on_a_disk_together_stop_it(
     [stop] = found("5 MB")
     assert not stop["good"] and "the finals need 10 MB" in stop["message"] and stop["message"].count("://") == 2, stop
     assert found("1 MB") == []
+
+
+def test_one_login_serves_all_that_a_command_asks(stager: Stager, short_dir: Path, sshd: Sshd) -> None:
+    data = short_dir / "lab"
+    data.mkdir()
+    (data / "a.txt").write_text("a")
+    workflow = short_dir / "w.yml"
+    origin = ssh_origin(sshd, data)
+    workflow.write_text(
+        f"stager: 1\norigins: {{o: {origin}}}\njobs:\n  a: {{run: cp a.txt b, inputs: ['o:a.txt'], outputs: {{b: 'o:out/b'}}}}\n"
+    )
+    for command in ("check", "plan"):
+        before = sshd.log.read_text().count("Accepted publickey")
+        stager.run(command, workflow)
+        assert sshd.log.read_text().count("Accepted publickey") == before + 1, command

@@ -1,25 +1,40 @@
 //! `stager-ionode origin stat|list|probe|verify|erase --config FILE|-`: the origin calls of the API without a node. Prints the JSON the
-//! API would answer.
+//! API would answer. `stager-ionode origin serve` answers many of them, and keeps its connections in between.
 //!
 //! The one rule: one request document in, one answer document out on stdout; exit 0, or 1 with the uniform error.
 
-use std::io::Read;
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::Deserialize;
 use serde_json::{json, Value};
 use stager_core::error::{ApiError, Code};
+use tokio::runtime::Runtime;
 
 use crate::{open, verify_content, Origin, OriginConfig, Pace};
 
 const USAGE: &str =
-    "usage: stager-ionode origin stat|list|probe|verify|erase --config FILE|-  (JSON: {\"origin\": {...}, \"request\": {...}})";
+    "usage: stager-ionode origin stat|list|probe|verify|erase --config FILE|-  (JSON: {\"origin\": {...}, \"request\": {...}}), \
+     or: stager-ionode origin serve  (a line of JSON each: {\"action\": \"stat\", \"origin\": {...}, \"request\": {...}})";
+
+/// Whoever asks again after that starts another one.
+const IDLE: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
     origin: OriginConfig,
+    request: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    action: String,
+    origin: Value,
     request: Value,
 }
 
@@ -66,6 +81,9 @@ struct Erase {
 
 /// `args` as they follow the word `origin`. Returns the exit code.
 pub fn cli(args: &[String]) -> i32 {
+    if args == ["serve"] {
+        return serve(BufReader::new(std::io::stdin()), std::io::stdout(), IDLE);
+    }
     let (code, answer) = respond(args, &mut std::io::stdin());
     println!("{answer}");
     code
@@ -85,9 +103,53 @@ fn run(args: &[String], stdin: &mut dyn Read) -> Result<Value, ApiError> {
         _ => return Err(ApiError::new(Code::BadRequest, "origin", USAGE)),
     };
     let document: Document = parsed(source, &read_document(source, stdin)?)?;
+    runtime()?.block_on(answer(action, open(&document.origin)?, document.request))
+}
+
+fn runtime() -> Result<Runtime, ApiError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| ApiError::new(Code::IoError, "origin", format!("The runtime cannot start ({error}).")))?;
-    runtime.block_on(answer(action, open(&document.origin)?, document.request))
+    runtime.map_err(|error| ApiError::new(Code::IoError, "origin", format!("The runtime cannot start ({error}).")))
+}
+
+/// Answers line by line, in order, until there are no more or none came for so long: who asks may live for days, and its logins need not.
+fn serve(requests: impl BufRead + Send + 'static, mut answers: impl Write, idle: Duration) -> i32 {
+    let mut served = match runtime() {
+        Ok(runtime) => Served { runtime, origins: HashMap::new() },
+        Err(error) => {
+            writeln!(answers, "{}", json!({ "error": error })).ok();
+            return 1;
+        }
+    };
+    let (sender, lines) = std::sync::mpsc::channel();
+    // Left to itself: nobody can end a wait for a line.
+    std::thread::spawn(move || requests.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    while let Ok(line) = lines.recv_timeout(idle) {
+        let answer = served.answer(&line).unwrap_or_else(|error| json!({ "error": error }));
+        if writeln!(answers, "{answer}").and_then(|()| answers.flush()).is_err() {
+            break;
+        }
+    }
+    0
+}
+
+/// By what is said of each, as it stands in the request.
+struct Served {
+    runtime: Runtime,
+    origins: HashMap<String, Arc<dyn Origin>>,
+}
+
+impl Served {
+    fn answer(&mut self, line: &str) -> Result<Value, ApiError> {
+        let asked: Asked = parsed("origin", line)?;
+        let said = asked.origin.to_string();
+        let _inside = self.runtime.enter();
+        let origin = match self.origins.get(&said) {
+            Some(origin) => origin.clone(),
+            None => open(&parsed("origin", &said)?)?,
+        };
+        self.origins.insert(said, origin.clone());
+        self.runtime.block_on(answer(&asked.action, origin, asked.request))
+    }
 }
 
 fn read_document(source: &str, stdin: &mut dyn Read) -> Result<String, ApiError> {
@@ -184,6 +246,35 @@ mod tests {
         assert_eq!(ask("erase", with(json!({ "path": "d/f" }))), (0, json!({ "erased": false })));
         let (code, error) = ask("list", with(json!({ "prefix": "none", "recursive": true })));
         assert_eq!((code, &error["error"]["code"], &error["error"]["class"]), (1, &json!("not_found"), &json!("invalid_input")));
+    }
+
+    fn served(lines: &[Value], idle: Duration) -> Vec<Value> {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let mut answers = Vec::new();
+        assert_eq!(serve(std::io::Cursor::new(text), &mut answers, idle), 0);
+        String::from_utf8(answers).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn many_calls_are_answered_in_order_line_by_line() {
+        let base = tempfile::tempdir().unwrap();
+        std::fs::write(base.path().join("f"), b"four").unwrap();
+        let origin = json!({ "kind": "file", "base_path": base.path() });
+        let stat = |path: &str| json!({ "action": "stat", "origin": origin, "request": { "paths": [path] } });
+        let unknown = json!({ "action": "dance", "origin": origin, "request": {} });
+        let not_an_origin = json!({ "action": "stat", "origin": { "kind": "s3", "secret_access_key": 5 }, "request": {} });
+        let answers = served(&[stat("f"), unknown, not_an_origin, stat("none")], Duration::from_secs(60));
+        assert_eq!(answers[0]["entries"][0]["size_bytes"], 4);
+        assert_eq!((&answers[1]["error"]["code"], &answers[2]["error"]["code"]), (&json!("bad_request"), &json!("bad_request")));
+        assert_eq!(answers[3]["entries"][0]["error"]["code"], "not_found");
+    }
+
+    /// Whoever asks keeps the way open, and says nothing more.
+    #[test]
+    fn an_idle_one_ends_by_itself() {
+        let (theirs, ours) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(serve(BufReader::new(theirs), Vec::new(), Duration::from_millis(50)), 0);
+        drop(ours);
     }
 
     #[test]
