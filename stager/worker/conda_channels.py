@@ -7,6 +7,7 @@ client says may name one that was put into it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import re
 import shutil
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 MIRRORS = "STAGER_CONDA_MIRRORS"
 RATTLER = "rattler"
-AT_ONCE, TRIES = 8, 2
+AT_ONCE, TRIES, STALL_S = 8, 2, 60.0
 STATUS = re.compile(r"\((\d{3})\b")
 GONE, DENIED = (404, 410), (401, 403, 407)
 
@@ -77,17 +78,40 @@ def client_of_host() -> Client:
 
 
 async def fetch(client: Client, url: str, place: str, path: Path) -> None:
-    from rattler.package_streaming import download_to_path
-
     try:
         if place.startswith("file:"):
             await asyncio.to_thread(shutil.copyfile, unquote(urlsplit(place).path), path)
         else:
-            await download_to_path(client, place, path)
+            await download(client, place, path)
     except FileNotFoundError:
         raise gone(url, place) from None
+    except TimeoutError:
+        raise Transient(f"{answering(url, place)} sent nothing for {STALL_S:g} s", code=AWAY_CODE) from None
     except (OSError, RuntimeError) as problem:
         raise of_download(url, place, str(problem)) from None
+
+
+async def download(client: Client, place: str, path: Path) -> None:
+    """However long it takes, as long as something comes. Raises TimeoutError."""
+    from rattler.package_streaming import download_to_writer
+
+    loop = asyncio.get_running_loop()
+    with path.open("wb") as stream:
+        async with asyncio.timeout(STALL_S) as limit:
+
+            class Writer:
+                """Called on a thread of rattler's."""
+
+                def write(self, piece: bytes) -> int:
+                    loop.call_soon_threadsafe(put_off)
+                    return stream.write(piece)
+
+            def put_off() -> None:
+                # What came last may be heard of when all is over.
+                with contextlib.suppress(RuntimeError):
+                    limit.reschedule(loop.time() + STALL_S)
+
+            await download_to_writer(client, place, Writer())
 
 
 def of_download(url: str, place: str, said: str) -> StagerError:

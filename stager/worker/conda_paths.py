@@ -7,8 +7,10 @@ it says is in it, and where no name leads through a link.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from stager.model.errors import InvalidInput, Refused
@@ -23,6 +25,7 @@ ARCHIVES = ".stager-packages"
 # What the installer writes itself.
 INSTALLERS = ("conda-meta", "__clobbers__")
 NOARCH_PLACES = {"site-packages": "", "python-scripts": "bin"}
+MAJOR_MINOR = re.compile(r"([0-9]+)\.([0-9]+)")
 SCRIPT_ENDS = ("-pre-link.sh", "-post-link.sh")
 
 
@@ -32,10 +35,11 @@ class Declared:
 
     path: str
     directory: bool = False
+    symlink: bool = False
     placeholder_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Inside:
     """What is in an archive. `entries`: all names; `links`: those of symlinks and of hard links."""
 
@@ -53,25 +57,25 @@ class Inside:
             raise untrue(self.file_name, f"its {name} cannot be read")
         return found
 
-    @property
+    @cached_property
     def index(self) -> dict[str, Any]:
         return self.parsed(INDEX)
 
-    @property
+    @cached_property
     def is_noarch_python(self) -> bool:
         return self.index.get("noarch") == "python"
 
-    @property
+    @cached_property
     def declared(self) -> list[Declared]:
         if PATHS not in self.texts:
-            lines = self.texts.get(FILES, b"").decode(errors="surrogateescape").splitlines()
-            return [Declared(line.strip()) for line in lines if line.strip()]
+            lines = self.texts.get(FILES, b"").decode(errors="surrogateescape").split("\n")
+            return [Declared(name) for line in lines if (name := line.removesuffix("\r"))]
         entries = self.parsed(PATHS).get("paths")
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise untrue(self.file_name, f"its {PATHS} cannot be read")
         return [declared_of(entry) for entry in entries]
 
-    @property
+    @cached_property
     def entry_points(self) -> list[str]:
         """The programs that are made for it."""
         said = self.parsed(LINKS).get("noarch") if self.is_noarch_python else None
@@ -87,7 +91,8 @@ class Inside:
 def declared_of(entry: Mapping[str, Any]) -> Declared:
     placeholder = entry.get("prefix_placeholder") if entry.get("file_mode") == "binary" else None
     room = None if placeholder is None else len(str(placeholder).encode())
-    return Declared(str(entry.get("_path")), entry.get("path_type") == "directory", room)
+    kind = entry.get("path_type")
+    return Declared(str(entry.get("_path")), kind == "directory", kind == "softlink", room)
 
 
 def inside_of(file_name: str, entries: Iterable[tuple[str, bool]], texts: Mapping[str, bytes]) -> Inside:
@@ -117,6 +122,10 @@ def cleaned(name: str) -> str:
 def check(packages: Iterable[Inside], prefix: str) -> None:
     """Raises InvalidInput for a package that says what is not so, Refused where `prefix` is too long for one."""
     packages = list(packages)
+    for package in packages:
+        named = "-".join(str(package.index.get(word)) for word in ("name", "version", "build"))
+        if package.file_name not in (f"{named}.conda", f"{named}.tar.bz2"):
+            raise untrue(package.file_name, f"it says that it is {named}")
     site = site_packages(packages)
     owners: dict[str, Inside] = {}
     links: set[str] = set()
@@ -147,6 +156,8 @@ def check_declared(package: Inside, prefix: str) -> None:
         seen.add(each.path)
         if not each.directory and each.path not in package.entries or not package.links.isdisjoint(above(each.path)):
             raise untrue(package.file_name, f"it declares {each.path!r}, which is not in it")
+        if each.symlink and each.path not in package.links:
+            raise untrue(package.file_name, f"it declares {each.path!r} as a link, and it is none")
         if each.path in package.links and parts[0] in INSTALLERS:
             raise untrue(package.file_name, f"it has a link {each.path!r}")
         if each.placeholder_bytes is not None and len(prefix.encode()) > each.placeholder_bytes:
@@ -162,8 +173,10 @@ def site_packages(packages: list[Inside]) -> str:
             raise InvalidInput(f"{needing.file_name} needs python, which its lock file does not name", code=INVALID_CODE)
         return "site-packages"
     index = python.index
-    version = ".".join(str(index.get("version", "")).split(".")[:2])
-    path = str(index.get("python_site_packages_path") or f"lib/python{version}/site-packages")
+    version = MAJOR_MINOR.match(str(index.get("version")))
+    if version is None:
+        raise untrue(python.file_name, f"its version is {index.get('version')!r}")
+    path = str(index.get("python_site_packages_path") or f"lib/python{int(version[1])}.{int(version[2])}/site-packages")
     if {"", ".", ".."} & {*path.split("/")}:
         raise untrue(python.file_name, f"its modules would be put into {path!r}")
     return path
@@ -172,9 +185,9 @@ def site_packages(packages: list[Inside]) -> str:
 def destination(package: Inside, path: str, site: str) -> str:
     """Where it is put."""
     first, slash, rest = path.partition("/")
-    if not package.is_noarch_python or not slash or first not in NOARCH_PLACES:
+    if not package.is_noarch_python or first not in NOARCH_PLACES:
         return path
-    return f"{NOARCH_PLACES[first] or site}/{rest}"
+    return (NOARCH_PLACES[first] or site) + slash + rest
 
 
 def above(path: str) -> Iterator[str]:

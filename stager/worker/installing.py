@@ -22,5 +22,7 @@ def full(said: str) -> Transient:
 
 
 def tail(said: str) -> str:
-    lines = [line.strip()[:LINE_CHARS] for line in said.splitlines() if line.strip() and not line.startswith("[notice]")]
+    """Without what would do something to a terminal."""
+    plain = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in said.expandtabs())
+    lines = [line.strip()[:LINE_CHARS] for line in plain.splitlines() if line.strip() and not line.startswith("[notice]")]
     return " / ".join(lines[-LINES_TOLD:]) or "it said nothing"

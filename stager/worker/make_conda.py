@@ -62,9 +62,9 @@ async def installed(root: Path, archives: Path, packages: list[Wanted], mirrors:
 
     paths = await fetch_all(packages, archives, mirrors)
     try:
-        found = [await opened(path) for path in paths]
+        found = await asyncio.gather(*map(opened, paths))
         await asyncio.to_thread(check, found, str(root))
-        records = [await RepoDataRecord.from_package_archive(path) for path in paths]
+        records = await asyncio.gather(*map(RepoDataRecord.from_package_archive, paths))
         await install(records, root, cache_dir=archives / "unpacked", execute_link_scripts=False, show_progress=False)
     except StagerError:
         raise

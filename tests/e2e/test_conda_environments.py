@@ -4,18 +4,24 @@ package runs before a job does.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stager.model.errors import Transient
+from stager.worker import conda_channels
 from stager.worker.place import TOLD
 from tests.e2e.made_bed import PackagesBed
 from tests.testbed.conda_packages import PLACEHOLDER, Channel, Content, Package, explicit
@@ -217,6 +223,31 @@ def test_where_packages_come_from_is_a_matter_of_the_host(bed: Bed) -> None:
     config.write_text("mirrors = 1\n")
     assert bed.fault(other.replace("configured-1.0", "other-1.0"))[:2] == ("refused", "rattler_configured_wrong")
     config.unlink()
+
+
+def test_a_channel_that_stalls_is_left_and_one_that_is_slow_is_not(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conda_channels, "STALL_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/linux-64/a-1-0.conda"
+        told = threading.Event()
+
+        def answer() -> None:
+            """Slowly for longer than the limit, and never to the end."""
+            with server.accept()[0] as line:
+                line.recv(65536)
+                line.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n")
+                for _ in range(8):
+                    line.sendall(b"x")
+                    told.wait(0.2)
+                told.wait(60)
+
+        with ThreadPoolExecutor(1) as pool:
+            answered = pool.submit(answer)
+            with pytest.raises(Transient, match="sent nothing for 1 s"):
+                asyncio.run(conda_channels.fetch(conda_channels.client_of_host(), url, url, bed.place / "stalled"))
+            told.set()
+            answered.result()
+    assert (bed.place / "stalled").read_bytes() == b"x" * 8
 
 
 def test_a_host_without_the_library_says_what_to_install(bed: Bed) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stager.model.errors import InvalidInput, Refused
 from stager.worker.conda_paths import Inside, check, destination, inside_of, site_packages
 
+ABOUT = b'{"name": "%s", "version": "1", "build": "0"}'
 ROOT = "/state/environments/0123"
 
 
@@ -29,13 +30,14 @@ def package(
     paths = (
         [{"_path": path, "path_type": "softlink" if path in links else "hardlink"} for path in [*files, *links]] if told is None else told
     )
+    about = {"name": name, "version": "1", "build": "0"} | dict(index or {})
     texts = {
-        "info/index.json": json.dumps({"name": name} | dict(index or {})).encode(),
+        "info/index.json": json.dumps(about).encode(),
         "info/paths.json": json.dumps({"paths": paths}).encode(),
         **({"info/link.json": json.dumps({"noarch": {"entry_points": entry_points}}).encode()} if entry_points is not None else {}),
     }
     entries = [(path, False) for path in [*texts, *files]] + [(path, True) for path in links]
-    return inside_of(f"{name}-1-0.conda", entries, texts)
+    return inside_of(f"{name}-{about['version']}-0.conda", entries, texts)
 
 
 PYTHON = package("python", ["bin/python3.12"], index={"version": "3.12.3"})
@@ -50,7 +52,9 @@ def test_what_packages_put_side_by_side_is_taken() -> None:
     assert destination(module, "python-scripts/m", "x") == "bin/m" and destination(tool, "site-packages/m.py", "x") == "site-packages/m.py"
     free = package("python", [], index={"version": "3.13.1", "python_site_packages_path": "lib/python3.13t/site-packages"})
     assert site_packages([free]) == "lib/python3.13t/site-packages"
-    old = inside_of("old-1-0.tar.bz2", [("info/files", False), ("bin/old", False)], {"info/files": b"bin/old\n", "info/index.json": b"{}"})
+    old = inside_of(
+        "old-1-0.tar.bz2", [("info/files", False), ("bin/old", False)], {"info/files": b"bin/old\n", "info/index.json": ABOUT % b"old"}
+    )
     check([old], ROOT)
     assert [each.path for each in old.declared] == ["bin/old"]
 
@@ -66,6 +70,7 @@ A = ["a"]
         ([package("x", A, told=[{"_path": "b/../a"}])], "it has a file 'b/../a'"),
         ([package("x", A, told=[{"path": "a"}])], "it declares 'None', which is not in it"),
         ([package("x", A, told=[{"_path": "b"}])], "it declares 'b', which is not in it"),
+        ([package("x", A, told=[{"_path": "a", "path_type": "softlink"}])], "it declares 'a' as a link, and it is none"),
         ([package("x", A, told=["a"])], "its info/paths.json cannot be read"),
         ([package("x", A, told=[{"_path": "a"}, {"_path": "a"}])], "it declares 'a' twice"),
         ([package("x", ["environment.json"])], "it has a file 'environment.json'"),
@@ -88,11 +93,21 @@ A = ["a"]
         ),
         (
             [
-                package("python", [], index={"version": "3", "python_site_packages_path": "../out"}),
+                package("python", [], index={"version": "3.12", "python_site_packages_path": "../out"}),
                 package("m", [], index={"noarch": "python"}),
             ],
             "its modules would be put into '../out'",
         ),
+        (
+            [
+                PYTHON,
+                package("l", [], links=("site-packages",), index={"noarch": "python"}),
+                package("m", ["site-packages/m.py"], index={"noarch": "python"}),
+            ],
+            "it puts 'lib/python3.12/site-packages/m.py' below 'lib/python3.12/site-packages', which is a file of l-1-0.conda",
+        ),
+        ([package("python", [], index={"version": "3_12"}), package("m", A, index={"noarch": "python"})], "its version is '3_12'"),
+        ([inside_of("x-1-0.conda", [], {"info/index.json": ABOUT % b"python"})], "it says that it is python-1-0"),
     ],
 )
 def test_a_package_that_says_what_is_not_so_is_not_installed(packages: list[Inside], told: str) -> None:
@@ -140,7 +155,7 @@ NAMES = st.lists(st.sampled_from(["a", "b", "..", ".", "", "bin", "environment.j
 def test_whatever_is_declared_is_below_the_environment_and_below_no_link(
     entries: list[tuple[str, bool]], told: list[str], more: list[str]
 ) -> None:
-    texts = {"info/index.json": b"{}", "info/paths.json": json.dumps({"paths": [{"_path": path} for path in told]}).encode()}
+    texts = {"info/index.json": ABOUT % b"x", "info/paths.json": json.dumps({"paths": [{"_path": path} for path in told]}).encode()}
     try:
         found = inside_of("x-1-0.conda", entries, texts)
         other = package("y", more)
