@@ -5,13 +5,15 @@ May know: forms, references. One rule: the lock file is an input like any other,
 
 from __future__ import annotations
 
+import re
+
 from stager.readers.native_form import Fields
 from stager.readers.native_references import Names
 from stager.readers.native_spec import InputSpec, JobSettings
 
 NO_ENVIRONMENT = "none"
-# As other systems call what they have for `conda:`.
-WISHES = (".yml", ".yaml", "pixi.lock")
+# What other systems have for `conda:`: a file that is solved, or packages themselves (`bioconda::bwa=0.7.15`).
+WISHED = re.compile(r".*(?:\.ya?ml|pixi\.lock)\Z|(?:[\w.-]+::)?[\w.-]+\s*[=<>~!]|[\w.-]+::[\w.-]+")
 HOW = (
     "a lock file lists what is installed, with digests: write it with `conda list --explicit --sha256`, "
     "`micromamba env export --explicit`, `conda-lock -k explicit` or `pixi workspace export conda-explicit-spec`, and name that"
@@ -35,13 +37,13 @@ def read_lock(fields: Fields, names: Names, name: str, base: InputSpec | None) -
         return base
     if node.kind == "scalar" and node.text == NO_ENVIRONMENT:
         return None
+    if name == "conda" and node.kind == "scalar" and WISHED.match(node.text):
+        fields.form.findings.note(node.place, key, f"{node.text} says what to install, and not what exactly; {HOW}")
+        return None
     reference = names.reference(node, key)
     if reference is None:
         return None
     if reference.glob or reference.directory:
         fields.form.findings.note(node.place, key, "a lock file is one file; name it")
-        return None
-    if name == "conda" and node.text.endswith(WISHES):
-        fields.form.findings.note(node.place, key, f"{node.text} says what to install, and not what exactly; {HOW}")
         return None
     return InputSpec(reference, node.place, key)

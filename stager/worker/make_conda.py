@@ -22,6 +22,7 @@ from stager.worker.installing import NO_RATTLER, NOT_MADE_CODE, full, is_full, t
 
 # Another version makes its own.
 FORMAT = "conda-1"
+LIBC = "__glibc"
 ACTIVATE, VARIABLES = "etc/conda/activate.d/*.sh", "etc/conda/env_vars.d/*.json"
 
 
@@ -64,6 +65,7 @@ async def installed(root: Path, archives: Path, packages: list[Wanted], mirrors:
     try:
         found = await asyncio.gather(*map(opened, paths))
         await asyncio.to_thread(check, found, str(root))
+        require_libc(found, platform.libc_ver()[1])
         records = await asyncio.gather(*map(RepoDataRecord.from_package_archive, paths))
         await install(records, root, cache_dir=archives / "unpacked", execute_link_scripts=False, show_progress=False)
     except StagerError:
@@ -90,6 +92,19 @@ async def opened(path: Path) -> Inside:
     except (OSError, RuntimeError, ValueError) as problem:
         raise untrue(path.name, tail(str(problem))) from None
     return inside_of(path.name, entries, texts)
+
+
+def require_libc(packages: list[Inside], version: str) -> None:
+    """Of what packages want of a host, this alone can come to no good end: a GPU that is not here may be where another job runs."""
+    from rattler import BuildString, MatchSpec, PackageRecord
+
+    libc = PackageRecord(LIBC, version or "0", BuildString("0"), 0, "linux")
+    for package in packages:
+        depends = package.index.get("depends")
+        for text in depends if isinstance(depends, list) else ():
+            if isinstance(text, str) and text.startswith(f"{LIBC} ") and not MatchSpec(text).matches(libc):
+                had = f"this host has {version}" if version else "this host has another C library"
+                raise Refused(f"{package.file_name} needs {text}, and {had}", code="host_too_old")
 
 
 def variables_of(root: Path) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import platform
 import re
 import signal
 import socket
@@ -29,6 +30,7 @@ from tests.testbed.places import PROJECT
 from tests.testbed.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("conda-environments")
+LIBC = platform.libc_ver()[1]
 PYTHON = f"""#!/bin/sh
 PYTHONPATH={PLACEHOLDER}/lib/python3.11/site-packages exec {sys.executable} "$@"
 """
@@ -184,6 +186,8 @@ def test_what_cannot_be_made_is_told_by_who_must_act_and_leaves_nothing(bed: Bed
     away = lock.replace(channel.url, "http://127.0.0.1:9")
     assert bed.fault(away)[:2] == ("transient", "index_away")
     assert bed.fault(channel.locked(module()))[2].startswith("probe-1.0-0.conda needs python")
+    old, new = odd("old", depends=("__glibc >=2.3,<99.0a0", "__cuda >=99")), odd("new", depends=("__glibc >=99",))
+    assert bed.fault(channel.locked(old, new))[::2] == ("refused", f"new-1.0-0.conda needs __glibc >=99, and this host has {LIBC}")
     # The archive is what the lock file says, and what is in it is not what it says of itself.
     secret = bed.place / "secret"
     secret.write_text("not for packages\n")

@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 from stager.model.files import Destination, File, Location, Source
 from stager.model.profile import FileProfile, Profile, Quantity
 from stager.model.topology import Node, OriginLink, Topology
-from stager.model.workflow import IoHint, Job, JobInput, JobOutput, Origin, OriginKind, Workflow, graph_of
+from stager.model.workflow import (
+    CONDA_PATH,
+    IMAGE_PATH,
+    VENV_PATH,
+    IoHint,
+    Job,
+    JobInput,
+    JobOutput,
+    Origin,
+    OriginKind,
+    Workflow,
+    graph_of,
+)
 from stager.planning.explain import explain_file
 from stager.planning.iomodel import JUMP_BYTES, READ_AHEAD_BYTES, direct_bytes, direct_s
 from stager.planning.make_plan import make_plan
@@ -58,6 +70,13 @@ def topology(cores: int = 4, capacity_bytes: int = 100 * GB, **of_node: Any) -> 
 
 def access(plan: Plan, lfn: str = "sky") -> Access:
     return next(file.access for file in plan.files if file.lfn == lfn)
+
+
+@pytest.mark.parametrize("path", [IMAGE_PATH, VENV_PATH, CONDA_PATH])
+def test_what_surrounds_a_job_is_never_read_directly(path: str) -> None:
+    workflow = survey()
+    job = replace(workflow.jobs["look0"], inputs=(JobInput("sky", path),))
+    assert access(make_plan(replace(workflow, jobs={"look0": job}), topology(), traced(0.01))) is not Access.DIRECT
 
 
 def test_a_large_file_of_which_a_job_reads_little_is_read_directly() -> None:
