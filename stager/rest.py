@@ -302,26 +302,31 @@ class NodeList(wire.Body):
 
 
 class GraphJob(wire.Body):
-    """`parents`: their places in the list. `depth`: the longest way from a job without parents."""
+    """`parents`: their places in the list. `depth`: the longest way from a job without parents. `assumed`: as of a JobView."""
 
     job: str
     job_type: str
     depth: int
     parents: list[int]
+    assumed: bool = False
 
 
 class RunGraph(wire.Body):
-    """It stays the same as long as the run is there; jobs in a topological order."""
+    """Jobs in a topological order. It stays the same, but for a run whose jobs are known only while it goes on, or that is resumed with
+    another workflow file: `version` is another one then.
+    """
 
     run: str
     jobs: list[GraphJob]
+    version: str = ""
 
 
 class JobStates(wire.Body):
-    """In the order of the graph's jobs."""
+    """In the order of the jobs of the graph that has this `version`."""
 
     run: str
     states: list[JobState]
+    version: str = ""
 
 
 class CostLine(wire.Body):

@@ -59,7 +59,7 @@ def why(job: wire.JobView) -> str:
     if job.fault is not None:
         return job.fault.message
     if job.assumed:
-        return "assumed: what it stands for is not known yet"
+        return "assumed: what it stands for is not known yet" if job.state == "waiting" else "assumed: nobody named what it stands for"
     return f"reused from {job.reused_from}" if job.reused_from else ""
 
 

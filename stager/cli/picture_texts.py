@@ -22,6 +22,8 @@ LABELS_MAX = 160
 JOINERS = "\u200c\u200d"
 FILLS = {Kind.JOBS: "#ffffff", Kind.SOURCE: "#dceaf7", Kind.KEPT: "#f5ecd2", Kind.DESTINATION: "#dcf0df"}
 DASHES = {Way.FILES: "", Way.DIRECT: ' stroke-dasharray="7 4"', Way.WAITS: ' stroke-dasharray="2 4"'}
+# Of boxes whose jobs are only there since members of a scatter are not known yet.
+ASSUMED_DASHES = ' stroke-dasharray="5 3"'
 INK, FAINT = "#222222", "#555555"
 FONT = "system-ui, -apple-system, Segoe UI, Roboto, DejaVu Sans, sans-serif"
 
@@ -110,7 +112,8 @@ def box_of(box: Box, at: Point, size: Size) -> str:
     for number, line in enumerate(box.lines(), 2):
         texts.append(text_at(at[0], top + 2 + number * LINE, line, 'font-size="12" text-anchor="middle"', FAINT))
     title = f"<title>{escape(seen(box.details()))}</title>"
-    return f'<g class="box {box.kind.value}">{title}{rect} fill="{FILLS[box.kind]}" stroke="{FAINT}"/>{"".join(texts)}</g>'
+    kind, dashes = (f"{box.kind.value} assumed", ASSUMED_DASHES) if box.is_assumed else (box.kind.value, "")
+    return f'<g class="box {kind}">{title}{rect} fill="{FILLS[box.kind]}" stroke="{FAINT}"{dashes}/>{"".join(texts)}</g>'
 
 
 def text_at(x: float, y: float, text: str, more: str, fill: str) -> str:
@@ -137,7 +140,8 @@ def dot_text(picture: PlanPicture) -> str:
     ]
     for place, box in enumerate(picture.boxes):
         about = f"label={dot_quoted(box.name, *box.lines())}, tooltip={dot_quoted(box.details())}"
-        lines.append(f'  n{place} [{about}, fillcolor="{FILLS[box.kind]}"];')
+        style = ', style="rounded,filled,dashed"' if box.is_assumed else ""
+        lines.append(f'  n{place} [{about}, fillcolor="{FILLS[box.kind]}"{style}];')
     styles = {Way.FILES: "solid", Way.DIRECT: "dashed", Way.WAITS: "dotted"}
     for arrow in picture.arrows:
         more = f"label={dot_quoted(arrow.label())}, style={styles[arrow.way]}, penwidth={thickness(arrow):.1f}"
@@ -165,6 +169,8 @@ def mermaid_text(picture: PlanPicture) -> str:
         members = ",".join(f"n{place}" for place, box in enumerate(picture.boxes) if box.kind is kind)
         if members:
             lines.append(f"  classDef {kind.value} fill:{fill},stroke:{FAINT},color:{INK}\n  class {members} {kind.value}")
+    if assumed := ",".join(f"n{place}" for place, box in enumerate(picture.boxes) if box.is_assumed):
+        lines.append(f"  classDef assumed stroke-dasharray:5 3\n  class {assumed} assumed")
     return "\n".join(lines) + "\n"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from stager.model.scatter import standing_jobs
 from stager.model.units import counted, format_duration, format_size
 from stager.model.workflow import Workflow, graph_of
 from stager.planning.plan import Access, Basis, Plan
@@ -51,7 +52,7 @@ class Amount:
 @dataclass(slots=True)
 class Box:
     """`reads`, `makes`: of jobs, each file once; of an origin, what it gives and what it gets. `within`: what its jobs make for each other.
-    `is_job`: of one job, by its name.
+    `is_job`: of one job, by its name. `assumed`: how many of its jobs are only there since members of a scatter are not known yet.
     `compute_from`, `sizes_from`: how many of its jobs have such an estimate of their time, and of their outputs.
     """
 
@@ -59,6 +60,7 @@ class Box:
     kind: Kind = Kind.JOBS
     is_job: bool = False
     jobs: int = 0
+    assumed: int = 0
     compute_s: float = 0.0
     reads: Amount = field(default_factory=Amount)
     makes: Amount = field(default_factory=Amount)
@@ -74,11 +76,18 @@ class Box:
             return "origin: inputs", str(self.makes)
         if self.kind is Kind.DESTINATION:
             return "origin: finals", str(self.reads)
+        assumed = ", assumed" if self.is_assumed else f", {self.assumed} assumed" if self.assumed else ""
         own = f", {format_size(self.within.size_bytes)} among them" if self.within.files else ""
-        return (
-            format_duration(self.compute_s) if self.is_job else f"{counted(self.jobs, 'job')}, {format_duration(self.compute_s)}",
-            f"{format_size(self.reads.size_bytes)} in, {format_size(self.makes.size_bytes)} out{own}",
-        )
+        return self.time_text + assumed, f"{format_size(self.reads.size_bytes)} in, {format_size(self.makes.size_bytes)} out{own}"
+
+    @property
+    def time_text(self) -> str:
+        return format_duration(self.compute_s) if self.is_job else f"{counted(self.jobs, 'job')}, {format_duration(self.compute_s)}"
+
+    @property
+    def is_assumed(self) -> bool:
+        """All of it."""
+        return 0 < self.jobs == self.assumed
 
     def details(self) -> str:
         """All of it in a sentence, with what it rests on."""
@@ -86,7 +95,10 @@ class Box:
             return f"{self.name}: {', '.join(self.lines())}"
         within = f"; {self.within} from one of them to another" if self.within.files else ""
         rests = f"time: {bases_text(self.compute_from)}; sizes: {bases_text(self.sizes_from)}"
-        return f"{self.name}: {self.lines()[0]} of computing; reads {self.reads}; makes {self.makes}{within}; {rests}"
+        assumed = (
+            "; assumed: how many there are is not known yet" if self.is_assumed else f"; {self.assumed} assumed" if self.assumed else ""
+        )
+        return f"{self.name}: {self.time_text} of computing{assumed}; reads {self.reads}; makes {self.makes}{within}; {rests}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +139,11 @@ def picture_of(workflow: Workflow, plan: Plan, *, by_type: bool | None = None, t
     """`by_type` None: by type where there are many jobs. `types_max`: how many boxes of jobs there may be then."""
     by_type = len(plan.jobs) > JOBS_MAX if by_type is None else by_type
     groups = grouped(workflow, [entry.job for entry in plan.jobs], types_max) if by_type else {entry.job: entry.job for entry in plan.jobs}
-    drawing = Drawing(groups, by_type=by_type)
+    drawing, standing = Drawing(groups, by_type=by_type), standing_jobs(workflow.scatters)
     for entry in plan.jobs:
         box = drawing.box(groups[entry.job])
         box.jobs += 1
+        box.assumed += entry.job in standing
         box.compute_s += entry.compute_s
         box.compute_from[entry.compute_basis] = box.compute_from.get(entry.compute_basis, 0) + 1
         if workflow.jobs[entry.job].outputs:

@@ -128,7 +128,8 @@ def one_line(status: wire.RunStatus) -> str:
 
 def jobs_of(status: wire.RunStatus) -> str:
     total = sum(status.jobs.values())
-    counts = [f"{status.jobs.get('done', 0)}/{total}", f"{len(status.running)} running"]
+    assumed = f" ({status.jobs_assumed} of them assumed)" if status.jobs_assumed else ""
+    counts = [f"{status.jobs.get('done', 0)}/{total}{assumed}", f"{len(status.running)} running"]
     counts += [f"{status.jobs[state]} {state}" for state in ("failed", "skipped") if status.jobs.get(state)]
     return ", ".join(counts)
 

@@ -22,7 +22,9 @@ from stager.cli.run_page import page_of
 from stager.cli.tables import print_table
 from stager.model.cluster import Cluster
 from stager.model.prices import ClusterPrices, PriceTable, prices_for
-from stager.model.units import format_duration, format_money, format_size
+from stager.model.scatter import standing_jobs
+from stager.model.units import counted, format_duration, format_money, format_size
+from stager.model.workflow import Workflow
 from stager.planning.plan import Plan
 from stager.readers.topology import read_topology
 from stager.service.choices_json import link_notes
@@ -67,7 +69,12 @@ def command(run: str | None, topology: Path | None, prices: Path | None, html: P
     estimated = estimate_of(workflow, plan, history, cluster)
     lines = compare(workflow, plan, summary, history, cluster, paid, estimated)
     spent = time_spent(workflow, plan, summary, history, estimated)
-    notes = [*budget_notes(summary), *notes_of(cluster, plan, paid, table), *(f"note: {text}" for text in link_notes(cluster, workflow))]
+    notes = [
+        *budget_notes(summary),
+        *assumed_notes(workflow),
+        *notes_of(cluster, plan, paid, table),
+        *(f"note: {text}" for text in link_notes(cluster, workflow)),
+    ]
     if html is not None:
         rows = [(line.name, *cells(line)) for line in lines]
         drawn = svg_text(picture_of(workflow, plan), alone=False)
@@ -125,6 +132,12 @@ def notes_of(cluster: Cluster, plan: Plan, paid: ClusterPrices, table: PriceTabl
 
 def budget_notes(summary: wire.RunSummary) -> list[str]:
     return [budget_line(summary.budget, goes_on=False)] if summary.budget is not None else []
+
+
+def assumed_notes(workflow: Workflow) -> list[str]:
+    """Of a run that ended before its lists were made."""
+    count = len(standing_jobs(workflow.scatters))
+    return [f"{counted(count, 'job')} of the estimate are assumed: the lists that they scatter over were never made"] if count else []
 
 
 def held_notes(plan: Plan, lines: list[ComparisonRow]) -> list[str]:

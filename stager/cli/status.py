@@ -11,7 +11,7 @@ from stager.cli.money import budget_line
 from stager.cli.options import RunName, Where, json_option, params_text, print_json, where_option
 from stager.cli.progress import one_line
 from stager.cli.reach import find_run, reach
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 from stager.service.settings import state_dir_of
 from stager.service.state_dir import StateDir, notices_of
 
@@ -38,6 +38,8 @@ def command(run: str | None, where: Where, as_json: bool) -> None:
     click.echo(one_line(status))
     reused = f" ({status.info.jobs_reused} of them reused)" if status.info.jobs_reused else ""
     click.echo("jobs: " + ", ".join(f"{count} {state}" for state, count in status.jobs.items() if count) + reused)
+    if status.jobs_assumed and status.info.finished_at is None:
+        click.echo(f"assumed: {counted(status.jobs_assumed, 'job')}; how many there are is known when their lists are made")
     ledger = status.ledger
     click.echo(
         f"produced bytes: {amount(ledger.at_risk)} at risk, {amount(ledger.safe)} safe on the node, "

@@ -27,7 +27,7 @@ class ScatterForm(StrEnum):
 class Scatter(Record):
     """Jobs of an entry are those that `over`, an output of the job `maker`, names members for. `name`: the entry, and in brackets which of
     its lists, where each of its foreach values has one. `keys`: what a member's values are called. `rows` None: that is not known yet, and
-    `jobs` stand for what it will be. `said`: the workflow says how many to expect.
+    `jobs` stand for what it will be, and `follow` are there because of these. `said`: the workflow says how many to expect.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Scatter(Record):
     jobs: tuple[str, ...] = ()
     rows: Rows | None = None
     said: bool = False
+    follow: tuple[str, ...] = ()
 
     @property
     def entry(self) -> str:
@@ -66,6 +67,11 @@ def unknown(scatters: Iterable[Scatter]) -> list[Scatter]:
 def assumed_jobs(scatters: Iterable[Scatter]) -> frozenset[str]:
     """Those that stand for jobs that are not known yet: none of them can begin."""
     return frozenset(job for each in scatters if each.rows is None for job in each.jobs)
+
+
+def standing_jobs(scatters: Iterable[Scatter]) -> frozenset[str]:
+    """All that are only there because members are assumed, with those that go over what the assumed ones make."""
+    return frozenset(job for each in scatters if each.rows is None for job in (*each.jobs, *each.follow))
 
 
 def key_of(cell: str) -> str:

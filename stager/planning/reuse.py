@@ -11,9 +11,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from stager.model.errors import InvalidInput
 from stager.model.files import FileKind
 from stager.model.results import KeptOutput, Result, SeenAt
+from stager.model.scatter import Scatter
 from stager.model.workflow import Job, JobOutput, Workflow, graph_of
 from stager.planning.job_key import JobKey, key_of, unknown_variable
 
@@ -203,8 +206,13 @@ def as_far_as(workflow: Workflow, targets: Sequence[str]) -> Workflow:
         jobs={job_id: job for job_id, job in workflow.jobs.items() if job_id in kept},
         files={lfn: file for lfn, file in workflow.files.items() if lfn in used},
         until=tuple(targets),
-        scatters=tuple(each for each in workflow.scatters if each.rows is not None or not kept.isdisjoint(each.jobs)),
+        scatters=tuple(kept_of(each, kept) for each in workflow.scatters if each.rows is not None or not kept.isdisjoint(each.jobs)),
     )
+
+
+def kept_of(scatter: Scatter, kept: Collection[str]) -> Scatter:
+    jobs, follow = (tuple([job for job in jobs if job in kept]) for jobs in (scatter.jobs, scatter.follow))
+    return msgspec.structs.replace(scatter, jobs=jobs, follow=follow)
 
 
 def closure(jobs: Collection[str], beside: Mapping[str, Sequence[str]]) -> set[str]:

@@ -43,6 +43,12 @@ from stager.readers.shells import foreign_text, quotes_like_sh, read_shell
 JOB_NAME = re.compile(r"[^\W\d][\w.-]{0,99}")
 # As engines call theirs.
 ENGINES_JOB_NAME = re.compile(r"\w[\w.:+@~-]{0,249}")
+# What an engine has in the place of a scatter.
+SCATTER_ELSEWHERE = "name all jobs here, or have stager run this workflow: leave 'engine' out"
+SCATTER_OF = {
+    "airflow": "map its task in the DAG, with more_inputs and more_outputs, or run the whole workflow as one task, by StagerSubmitOperator",
+    "pegasus": "put its jobs into a sub-workflow that is planned when the list is there, or have stager run all: leave 'engine' out",
+}
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_VARIABLE = re.compile(r"(?:.*_)?(?:PASSWORD|PASSWD|SECRET|TOKEN|SECRET_ACCESS_KEY|ACCESS_KEY|API_KEY|PRIVATE_KEY)", re.IGNORECASE)
 
@@ -104,6 +110,9 @@ def refuse_native(fields: Fields, engine: str, known: tuple[str, ...]) -> None:
     """Refuses keys that only mean something for a job that stager starts itself."""
     for name in [name for name in fields.nodes if name not in known]:
         text = f"{engine} runs the jobs of this workflow, so '{name}' would mean nothing; leave it out"
+        if name == "scatter":
+            what = SCATTER_OF.get(engine, SCATTER_ELSEWHERE)
+            text = f"{engine} runs the jobs of this workflow, and decides itself how many there are; {what}"
         fields.form.findings.note(fields.place(name), fields.at(name), text)
 
 

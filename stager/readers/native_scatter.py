@@ -82,7 +82,7 @@ def assumed_rows(workflow: Workflow) -> dict[str, Rows]:
 
 def with_scatters(workflow: Workflow, expansion: Expansion) -> Workflow:
     """Of a workflow that is right but for what nobody can know yet."""
-    scattering = expansion.scattering
+    scattering, scatters = expansion.scattering, scatters_of(expansion, workflow)
     workflow = with_waits(workflow, expansion)
     reached = closure_of((job_id for each in scattering.open.values() for job_id in each.entry.ids), graph_of(workflow).children)
     again = {*scattering.open, *map(entry_name, reached)}
@@ -98,12 +98,11 @@ def with_scatters(workflow: Workflow, expansion: Expansion) -> Workflow:
         hidden_files(workflow, expansion),
         more_files(workflow, expansion, [entry.spec for entry in entries]),
     )
-    scatters = scatters_of(expansion)
     return replace(workflow, scatters=scatters, scatter_book=written(book), notes=(*workflow.notes, *assumed_notes(scatters)))
 
 
-def scatters_of(expansion: Expansion) -> tuple[Scatter, ...]:
-    found = []
+def scatters_of(expansion: Expansion, workflow: Workflow) -> tuple[Scatter, ...]:
+    found, children = [], graph_of(workflow).children
     for entry in expansion.entries.values():
         spec, positions = entry.spec.scatter, jobs_by_scatter(entry)
         for name, over in entry.lists.items() if spec is not None else ():
@@ -112,8 +111,20 @@ def scatters_of(expansion: Expansion) -> tuple[Scatter, ...]:
                 continue
             form = form_of(over, keys, directory=spec.directory)
             jobs = tuple(entry.ids[position] for position in positions.get(name, ())) if rows is None else ()
-            found.append(Scatter(name, over, keys, maker, form, jobs, rows, spec.said))
+            follow = following(expansion, name, jobs, children) if jobs else ()
+            found.append(Scatter(name, over, keys, maker, form, jobs, rows, spec.said, follow))
     return tuple(found)
+
+
+def following(expansion: Expansion, name: str, jobs: Sequence[str], children: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Jobs of entries that go over what these make, and are there because of these."""
+    entries = {entry for entry, each in expansion.scattering.open.items() if name in each.above}
+    found, waiting = dict.fromkeys(jobs), list(jobs) if entries else []
+    while waiting:
+        more = [other for other in children[waiting.pop()] if other not in found and entry_name(other) in entries]
+        found |= dict.fromkeys(more)
+        waiting += more
+    return tuple(list(found)[len(jobs) :])
 
 
 def assumed_notes(scatters: Sequence[Scatter]) -> list[str]:
@@ -273,13 +284,12 @@ def made_of(workflow: Workflow, book: Book, rows: Mapping[str, Rows], strange_fr
     jobs = expansion.grown()
     used = {lfn for job in jobs.values() for lfn in job.lfns}
     files = {lfn: file for lfn, file in expansion.catalog.files.items() if lfn in used}
-    scatters = scatters_of(expansion)
-    told = set(assumed_notes(workflow.scatters))
-    notes = (*[note for note in workflow.notes if note not in told], *assumed_notes(scatters))
-    found = replace(workflow, jobs=jobs, files=files, scatters=scatters, notes=notes)
+    found = replace(workflow, jobs=jobs, files=files)
     if not findings:
         for each in check_graph(found):
             place, key = expansion.place_of(each.job, each.role, each.path, each.lfn)
             findings.note(place, key, each.message)
     findings.raise_if_any()
-    return with_waits(found, expansion)
+    scatters, told = scatters_of(expansion, found), set(assumed_notes(workflow.scatters))
+    notes = (*[note for note in workflow.notes if note not in told], *assumed_notes(scatters))
+    return with_waits(replace(found, scatters=scatters, notes=notes), expansion)

@@ -6,12 +6,13 @@ batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from stager import wire
 from stager.adapters.run_records import RunRecord, RunRecords
 from stager.model.errors import InvalidInput, Refused
+from stager.model.scatter import standing_jobs
 from stager.model.workflow import Graph, Workflow
 from stager.planning.plan import Plan
 from stager.scheduler.ledger import ledger_of
@@ -118,15 +119,17 @@ class JobQueries:
             entry = self.runs.known(run)
             chosen, now = choice.of(entry), self.clock()
             shown = chosen[start : start + limit]
-            return [job_view(entry, job, self.counters, (run, job) in self.kept, now) for job in shown], len(chosen)
+            standing = standing_jobs(entry.workflow.scatters)
+            views = [job_view(entry, job, self.counters, (run, job) in self.kept, now, assumed=job in standing) for job in shown]
+            return views, len(chosen)
 
         return await self.inquiry.ask(read)
 
-    async def states(self, run: str) -> list[JobState]:
-        """In the order of the graph."""
+    async def states(self, run: str) -> tuple[list[JobState], Sequence[str]]:
+        """In the order of the graph, and that order."""
 
-        def read() -> list[JobState]:
+        def read() -> tuple[list[JobState], Sequence[str]]:
             entry = self.runs.known(run)
-            return [entry.jobs[job].state for job in entry.graph.order]
+            return [entry.jobs[job].state for job in entry.graph.order], entry.graph.order
 
         return await self.inquiry.ask(read)

@@ -14,7 +14,7 @@ from typing import Any
 
 from stager import wire
 from stager.model.scatter import entry_name
-from stager.model.units import format_duration, format_size
+from stager.model.units import counted, format_duration, format_size
 from stager.ports import Batch
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -98,8 +98,7 @@ def scattered_text(event: ev.RunScattered) -> str:
     told = []
     for entry in dict.fromkeys(map(entry_name, (event.scatter, *event.also))):
         own = [count for name, count in rows.items() if entry_name(name) == entry] or [event.members]
-        what = "1 member" if sum(own) == 1 else f"{sum(own)} members"
-        told.append(f"job {entry} scatters over {what}" + (f" of {len(own)} lists" if len(own) > 1 else ""))
+        told.append(f"job {entry} scatters over {counted(sum(own), 'member')}" + (f" of {len(own)} lists" if len(own) > 1 else ""))
     return "; ".join(told) + (f", and cannot: {event.fault.message}" if event.fault is not None else "")
 
 

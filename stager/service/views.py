@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from stager import wire
 from stager.adapters.run_records import WORST_FIRST, RunGroup, RunRecord
 from stager.model.errors import Fault
+from stager.model.scatter import standing_jobs
 from stager.model.workflow import Workflow, values_of
 from stager.planning.plan import Basis
 from stager.scheduler.ledger import LedgerRow, Standing, ledger_of
@@ -123,6 +124,7 @@ class RunSums:
     work_s: float
     work_left_s: float
     guessed_bytes: int
+    assumed: int
 
 
 def run_sums(state: State, run: RunEntry) -> RunSums:
@@ -138,6 +140,7 @@ def run_sums(state: State, run: RunEntry) -> RunSums:
         work_s=sum(planned.compute_s + JOB_S for planned in run.plan.jobs),
         work_left_s=sum(left),
         guessed_bytes=sum(run.planned[file.lfn].expected_bytes for file in finals if is_guessed(run, file)),
+        assumed=len(standing_jobs(run.workflow.scatters)),
     )
 
 
@@ -184,6 +187,7 @@ def run_status(
         upload_bytes_guessed=sums.guessed_bytes,
         params=values_of(run.workflow),
         budget=budget_view(state, run),
+        jobs_assumed=sums.assumed,
     )
 
 
@@ -301,7 +305,7 @@ def ledger_entry(workflow: Workflow, entry: LedgerRow) -> wire.LedgerEntry:
     )
 
 
-def job_view(run: RunEntry, job_id: str, counters: Counters, sandbox_kept: bool, now: float) -> wire.JobView:
+def job_view(run: RunEntry, job_id: str, counters: Counters, sandbox_kept: bool, now: float, assumed: bool = False) -> wire.JobView:
     job, newest = run.jobs[job_id], counters.of(run.id).newest.get(job_id)
     runs = newest is not None and newest.duration_s is None and job.state is JobState.RUNNING
     return wire.JobView(
@@ -317,7 +321,7 @@ def job_view(run: RunEntry, job_id: str, counters: Counters, sandbox_kept: bool,
         memory_peak_bytes=newest.memory_peak_bytes if newest is not None else None,
         sandbox_kept=sandbox_kept,
         reused_from=job.reused_from,
-        assumed=job_id in run.assumed,
+        assumed=assumed,
     )
 
 

@@ -102,7 +102,8 @@ class WaitingView(Body):
 
 class RunStatus(Body):
     """`upload_bytes_guessed`: of those planned, what nobody declared, measured or made yet. `params`: the values of the parameters that
-    its workflow file was read with. `budget`: of one that was submitted with a budget or a time to finish by.
+    its workflow file was read with. `budget`: of one that was submitted with a budget or a time to finish by. `jobs_assumed`: how many of
+    them are only there since members are not known yet.
     """
 
     info: RunInfo
@@ -126,6 +127,7 @@ class RunStatus(Body):
     upload_bytes_guessed: int = 0
     params: dict[str, str] = {}
     budget: BudgetView | None = None
+    jobs_assumed: int = 0
 
 
 class LedgerEntry(Body):
@@ -173,7 +175,7 @@ class JobView(Body):
     """Of its newest attempt: when it began, for how long its program ran, and the largest resident set of any one of its processes; None:
     it has not ended, or that was not measured. `running_s`: of one that runs, for how long, by the clock that `started_at` is of; who looks
     may have another. `sandbox_kept`: `stager shell` looks into what it left. `reused_from`: the run that made what stands for what it
-    makes. `assumed`: it stands for jobs of a scatter that are not known yet.
+    makes. `assumed`: it is only there since it stands for members of a scatter that are not known, or goes over what such jobs make.
     """
 
     job: str

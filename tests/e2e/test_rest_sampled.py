@@ -58,8 +58,8 @@ def bed(session_dir: Path) -> Iterator[Bed]:
 def test_a_run_under_way_is_told_as_a_graph_with_states_and_cost(bed: Bed) -> None:
     wait_until(lambda: bed.states() == {"up": "done", "down": "running"}, "the second job to run")
     assert bed.get("/graph")["jobs"] == [
-        {"job": "up", "job_type": "up", "depth": 0, "parents": []},
-        {"job": "down", "job_type": "waits", "depth": 1, "parents": [0]},
+        {"job": "up", "job_type": "up", "depth": 0, "parents": [], "assumed": False},
+        {"job": "down", "job_type": "waits", "depth": 1, "parents": [0], "assumed": False},
     ]
     assert bed.get("")["hit_rate"] == 0, "what the first job read had to come"
     problem(bed.alice.get(f"/runs/{bed.run}/history"), 409, "run_active")

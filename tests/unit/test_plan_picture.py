@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace as replaced
 
 from stager.cli.main import stager
 from stager.cli.picture_layout import Size, layout, turned_arrows
@@ -18,6 +19,7 @@ from stager.cli.picture_texts import PICTURES, dot_quoted, dot_text, mermaid_tex
 from stager.cli.plan_picture import Kind, PlanPicture, Way, picture_of
 from stager.cli.run_page import page_of
 from stager.model.files import File
+from stager.model.scatter import Scatter, ScatterForm
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import make_plan
 from tests.model.test_estimate import CHAIN, topology
@@ -87,6 +89,20 @@ def test_what_jobs_of_a_type_make_for_each_other_is_told_in_their_box_and_waits_
     assert (step.within.files, step.within.size_bytes) == (1, 10)
     assert "10 B among them" in step.lines()[1]
     assert [(each.way, each.label()) for each in picture.arrows] == [(Way.WAITS, "waits")]
+
+
+def test_jobs_that_are_only_assumed_say_so_and_are_dashed() -> None:
+    workflow = fan(3)
+    scatter = Scatter("cut", "list", ("x",), "list", ScatterForm.LINES, ("cut[0]", "cut[1]"))
+    half, whole = (replace(workflow, scatters=(replaced(scatter, follow=follow),)) for follow in ((), ("cut[2]",)))
+    box = next(plan_picture(half, by_type=True).types())
+    assert (box.assumed, box.is_assumed, box.lines()[0].endswith(", 2 assumed")) == (2, False, True)
+    picture = plan_picture(whole, by_type=True)
+    box = next(picture.types())
+    assert box.is_assumed and box.lines()[0].endswith(" s, assumed") and "of computing; assumed: how many there are is not" in box.details()
+    assert svg_text(picture).count('class="box jobs assumed"') == 1 == svg_text(picture).count('dasharray="5 3"')
+    assert 'style="rounded,filled,dashed"' in dot_text(picture) and "class n0 assumed" in mermaid_text(picture)
+    assert "assumed" not in svg_text(plan_picture(workflow)) + dot_text(plan_picture(workflow)) + mermaid_text(plan_picture(workflow))
 
 
 def test_more_types_than_can_be_looked_at_stand_together() -> None:

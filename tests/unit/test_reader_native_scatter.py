@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stager.model.scatter import MEMBERS_MAX, Rows, Scatter, ScatterForm
+from stager.model.scatter import MEMBERS_MAX, Rows, Scatter, ScatterForm, standing_jobs
 from stager.model.workflow import Workflow
 from stager.planning.digest import workflow_digest
 from stager.planning.reuse import as_far_as
@@ -57,8 +57,9 @@ def test_until_members_are_known_as_many_jobs_as_expected_stand_for_them(place: 
     workflow = read(place, SPLIT)
     ids = ["split", "align[1]", "align[2]", "sort[1.bam]", "sort[2.bam]", "merge", "beside"]
     assert list(workflow.jobs) == ids
-    scatter = Scatter("align", "shards.txt", ("shard",), "split", ScatterForm.LINES, ("align[1]", "align[2]"), said=True)
-    assert workflow.scatters == (scatter,)
+    jobs, follow = ("align[1]", "align[2]"), ("sort[2.bam]", "sort[1.bam]")
+    assert workflow.scatters == (Scatter("align", "shards.txt", ("shard",), "split", ScatterForm.LINES, jobs, said=True, follow=follow),)
+    assert standing_jobs(workflow.scatters) == {*jobs, *follow}, "merge is there whatever there is to merge"
     assert workflow.jobs["align[1]"].after == ("split",)
     assert "jobs.align: 2 jobs are assumed; how many there are is known when job 'split' has made 'shards.txt'" in workflow.notes
 
@@ -183,7 +184,13 @@ def test_an_origin_is_not_asked_while_a_run_goes_on(place: Path) -> None:
     (only,) = told(place, beside.replace("here:{x}.fa", "here:{y}*.txt"))
     assert "'here:{y}*.txt' is listed at its origin for each value" in only
     engine = "engine: airflow\njobs:\n  a: {outputs: [l.txt]}\n  b: {scatter: {over: l.txt, as: x}}\n"
-    assert any("jobs.b.scatter: " in each for each in told(place, engine))
+    said = "jobs.b.scatter: {} runs the jobs of this workflow, and decides itself how many there are; {}"
+    for name, what in (
+        ("airflow", "map its task in the DAG"),
+        ("pegasus", "put its jobs into a sub-workflow"),
+        ("other", "name all jobs here, or"),
+    ):
+        assert any(said.format(name, what) in each for each in told(place, engine.replace("airflow", name))), name
 
 
 def test_members_that_cannot_all_have_jobs_are_told_by_name(place: Path) -> None:

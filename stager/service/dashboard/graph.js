@@ -1,5 +1,6 @@
 // A run as a graph, by layers of depth: a box for each job, or, where there are many, one for each job type with how many of its jobs
-// stand how. Drawn once; afterwards only colours, figures and bars change.
+// stand how. Drawn once; afterwards only colours, figures and bars change, unless the run goes on with other jobs. Jobs that are only there
+// since the members of a scatter are not known yet are dashed.
 
 import { el, say, svg } from "./dom.js";
 import { count, words } from "./format.js";
@@ -13,6 +14,8 @@ const LABEL_MAX = 19;
 // In the order of a bar: what is over, what goes on, what is to come.
 export const STATES = ["done", "failed", "skipped", "running", "admitted", "ready", "backoff", "waiting"];
 const SIGNS = { done: "✓", failed: "✗", skipped: "–", running: "▶", admitted: "◆", ready: "○", backoff: "↻", waiting: "·" };
+
+const ASSUMED_SIGN = "?";
 
 const short = (text) => (text.length > LABEL_MAX ? `${text.slice(0, LABEL_MAX - 1)}…` : text);
 
@@ -80,10 +83,12 @@ function counted(node, states) {
 }
 
 const told = (found) => STATES.filter((state) => found[state]).map((state) => `${found[state].toLocaleString("en")} ${words(state)}`).join(", ");
+const assumedText = (node) => (node.assumed === node.jobs.length ? "assumed" : `${node.assumed.toLocaleString("en")} assumed`);
 
 function figuresOf(node, found) {
   const done = (found.done ?? 0).toLocaleString("en");
   const beside = ["failed", "running"].find((state) => found[state]);
+  if (beside === undefined && node.assumed) return `${done} of ${count(node.jobs.length, "job")}, ${assumedText(node)}`;
   if (beside === undefined) return `${done} of ${count(node.jobs.length, "job")}`;
   return `${done} of ${node.jobs.length.toLocaleString("en")}, ${found[beside].toLocaleString("en")} ${beside}`;
 }
@@ -162,15 +167,16 @@ class Drawing {
       const found = counted(node, states);
       // What is said begins with what is seen.
       const figures = figuresOf(node, found);
-      const text = this.collapsed ? `${node.label}: ${told(found)}` : `${node.label}: ${words(states[node.jobs[0]])}`;
+      const also = node.assumed ? `, ${assumedText(node)}` : "";
+      const text = this.collapsed ? `${node.label}: ${told(found)}${also}` : `${node.label}: ${words(states[node.jobs[0]])}${also}`;
       if (box.title.textContent === text) return;
       say(box.title, text);
       box.element.setAttribute("aria-label", this.collapsed ? [`${node.label} ${figures}`, told({ ...found, done: 0, [found.failed ? "failed" : "running"]: 0 })].filter(Boolean).join("; ") : text);
       if (this.collapsed) this.fill(box, node, found, figures);
       else {
         const state = states[node.jobs[0]];
-        box.element.setAttribute("class", `box job ${state}`);
-        say(box.sign, SIGNS[state]);
+        box.element.setAttribute("class", `box job ${state}${node.assumed ? " assumed" : ""}`);
+        say(box.sign, node.assumed && state === "waiting" ? ASSUMED_SIGN : SIGNS[state]);
       }
     });
   }
@@ -185,7 +191,7 @@ class Drawing {
       left += share * wide;
     }
     say(box.figures, figures);
-    box.element.setAttribute("class", `box type${found.failed ? " has-failed" : ""}${(found.done ?? 0) === node.jobs.length ? " all-done" : ""}`);
+    box.element.setAttribute("class", `box type${found.failed ? " has-failed" : ""}${(found.done ?? 0) === node.jobs.length ? " all-done" : ""}${node.assumed === node.jobs.length ? " assumed" : ""}`);
   }
 
   chosen(event, choose) {
@@ -222,13 +228,17 @@ class Drawing {
   }
 }
 
-// `jobs` as the service gives them. Each job, or by type: as many as can be read, and as the person wants it.
-export function graphPicture(jobs, choose) {
+// `jobs` as the service gives them. Each job, or by type: as many as can be read, and as the person wants it, who may have said so of the
+// picture `before` this one.
+export function graphPicture(jobs, choose, before = null) {
   const room = el("div", { class: "wide graph-room" });
-  const legend = el("p", { class: "keys" }, STATES.map((state) => el("span", {}, el("i", { class: `key ${state}` }), words(state))));
+  const keys = STATES.map((state) => el("span", {}, el("i", { class: `key ${state}` }), words(state)));
+  if (jobs.some((job) => job.assumed)) keys.push(el("span", {}, el("i", { class: "key assumed" }), "assumed: how many there are is not known yet"));
+  const legend = el("p", { class: "keys" }, keys);
   const toggle = el("button", { type: "button" });
   const element = el("div", {}, jobs.length <= JOBS_DRAWN_MAX && jobs.length > 1 ? toggle : null, legend, room);
-  let collapsed = jobs.length > (window.innerWidth < NARROW ? JOBS_ON_PHONE_MAX : JOBS_DRAWN_MAX);
+  let wanted = jobs.length <= JOBS_DRAWN_MAX ? before?.wanted ?? null : null;
+  let collapsed = wanted ?? jobs.length > (window.innerWidth < NARROW ? JOBS_ON_PHONE_MAX : JOBS_DRAWN_MAX);
   let drawing = null;
   let states = [];
 
@@ -237,7 +247,7 @@ export function graphPicture(jobs, choose) {
     const width = room.clientWidth || window.innerWidth;
     narrow = width < NARROW;
     say(toggle, collapsed ? "Show each job" : "Show types");
-    const nodes = collapsed ? byType(jobs) : eachJob(jobs);
+    const nodes = (collapsed ? byType(jobs) : eachJob(jobs)).map((node) => ({ ...node, assumed: node.jobs.filter((at) => jobs[at].assumed).length }));
     drawing = new Drawing(nodes, { collapsed, across: !narrow, choose: (node) => choose(node, collapsed) });
     if (states.length) drawing.update(states);
     room.replaceChildren(drawing.element);
@@ -252,6 +262,7 @@ export function graphPicture(jobs, choose) {
 
   toggle.addEventListener("click", () => {
     collapsed = !collapsed;
+    wanted = collapsed;
     draw();
   });
 
@@ -259,6 +270,9 @@ export function graphPicture(jobs, choose) {
     element,
     draw,
     turned,
+    get wanted() {
+      return wanted;
+    },
     update(now) {
       states = now;
       drawing?.update(states);

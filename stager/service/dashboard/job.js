@@ -12,12 +12,13 @@ export async function jobView(place, [run, job], signal, page) {
   const state = badge("waiting");
   const facts = figures([["type", "Type"], ["attempts", "Attempts"], ["exit", "Exit code"]]);
   const fault = el("p", { class: "alert", hidden: true });
+  const assumed = el("p", { class: "note", hidden: true }, "This job is assumed: it stands for what is not known before a list is made.");
   const empty = el("p", { class: "empty", hidden: true }, "It has written nothing yet.");
   const logs = el("div", { class: "logs" });
   place.replaceChildren(
     el("p", { class: "back" }, el("a", { href: `#/runs/${name(run)}` }, `Run ${run}`)),
     el("div", { class: "line" }, el("h1", {}, job), state),
-    facts.element, fault, el("h2", {}, "Its output"), empty, logs);
+    assumed, facts.element, fault, el("h2", {}, "Its output"), empty, logs);
   const shown = new Map();
 
   // The newest attempt first, and only what has something to say.
@@ -50,6 +51,7 @@ export async function jobView(place, [run, job], signal, page) {
     facts.set("type", now.job_type);
     facts.set("attempts", String(now.attempts));
     facts.set("exit", now.exit_code === null ? "—" : String(now.exit_code));
+    show(assumed, now.assumed);
     show(fault, now.fault !== null);
     say(fault, now.fault ? `${words(now.fault.code)}: ${now.fault.message}` : "");
     return !ENDED.includes(now.state);

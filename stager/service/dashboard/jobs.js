@@ -11,6 +11,7 @@ import { asked } from "./keeping.js";
 
 const PAGE = 50;
 const PAGE_MAX = 1000;
+const ASSUMED = "assumed: what it stands for is not known yet";
 const COLUMNS = [["Job", "name"], ["Type", "name"], ["State", "badged"], ["Attempts", "number"], ["Exit code", "number"], ["Fault", "last"]];
 
 function rows(run) {
@@ -19,7 +20,7 @@ function rows(run) {
     setBadge(cells[2].firstChild, job.state);
     say(cells[3], String(job.attempts));
     say(cells[4], job.exit_code === null ? "—" : String(job.exit_code));
-    say(cells[5], job.fault ? job.fault.message : job.reused_from ? `reused from ${job.reused_from}` : "");
+    say(cells[5], job.fault ? job.fault.message : job.reused_from ? `reused from ${job.reused_from}` : job.assumed ? ASSUMED : "");
   };
   return table("Jobs", COLUMNS, (job) => job.job, make, update);
 }

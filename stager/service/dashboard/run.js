@@ -27,7 +27,8 @@ function fillFigures(facts, status, best) {
   const failed = status.jobs.failed ? `${status.jobs.failed.toLocaleString("en")} failed` : "";
   // How long an origin will be away nobody can guess.
   const guessed = goesOn && status.eta_s !== null && status.waiting.length === 0;
-  facts.set("jobs", `${info.jobs_done.toLocaleString("en")} of ${info.jobs_total.toLocaleString("en")}`, failed || (status.jobs.running ? `${status.jobs.running} running` : info.jobs_reused ? `${info.jobs_reused.toLocaleString("en")} reused` : ""));
+  const assumed = goesOn && status.jobs_assumed ? `${status.jobs_assumed.toLocaleString("en")} assumed` : "";
+  facts.set("jobs", `${info.jobs_done.toLocaleString("en")} of ${info.jobs_total.toLocaleString("en")}`, failed || assumed || (status.jobs.running ? `${status.jobs.running} running` : info.jobs_reused ? `${info.jobs_reused.toLocaleString("en")} reused` : ""));
   facts.set("time", guessed ? `${roughly(status.eta_s)} left` : duration(took), goesOn ? `begun ${when(info.submitted_at)}${status.waiting.length ? "; it waits" : ""}` : `ended ${when(info.finished_at)}`);
   facts.set("fetched", size(status.fetched_bytes), goesOn ? `of ${size(status.fetch_bytes_planned)}, ${rate(status.fetch_bytes_per_s)}` : "");
   facts.set("uploaded", size(status.uploaded_bytes), goesOn ? `${status.upload_bytes_guessed ? "so far" : `of ${size(status.upload_bytes_planned)}`}, ${rate(status.upload_bytes_per_s)}` : "");
@@ -136,18 +137,24 @@ class RunPage {
       }
       return this.ledger.refresh();
     }
-    this.graph = graphPicture(found.jobs, (node, collapsed) => this.choose(node, collapsed));
-    this.graphRoom.replaceChildren(this.graph.element);
-    this.graph.draw();
-    window.addEventListener("resize", this.graph.turned, { signal: this.signal });
-    this.names = found.jobs.map((job) => job.job);
-    this.known = new Set(this.names);
-    this.troubles.set(this.status, this.known);
-    const types = new Map(found.jobs.map((job) => [job.job, job.job_type]));
-    this.spans = new Spans(this.status.info.submitted_at, (job) => types.get(job) ?? "");
+    window.addEventListener("resize", () => this.graph.turned(), { signal: this.signal });
+    this.types = new Map();
+    this.spans = new Spans(this.status.info.submitted_at, (job) => this.types.get(job) ?? "");
+    this.drawGraph(found);
     await this.loadParts();
     this.lead(this.goesOn);
     return undefined;
+  }
+
+  drawGraph(found) {
+    this.graph = graphPicture(found.jobs, (node, collapsed) => this.choose(node, collapsed), this.graph);
+    this.version = found.version;
+    this.graphRoom.replaceChildren(this.graph.element);
+    this.graph.draw();
+    this.names = found.jobs.map((job) => job.job);
+    this.known = new Set(this.names);
+    this.troubles.set(this.status, this.known);
+    for (const job of found.jobs) this.types.set(job.job, job.job_type);
   }
 
   // Who came by an address that looks for jobs is led to them.
@@ -183,7 +190,9 @@ class RunPage {
 
   async loadParts() {
     const [found] = await Promise.all([get(`${this.path}/states`, this.signal), this.ledger.refresh(), this.jobs.refresh()]);
-    this.graph.update(found.states);
+    // Jobs were made of members that are known now, or the run was resumed with another file. The next states are of these.
+    if (found.version !== this.version) this.drawGraph(await get(`${this.path}/graph`, this.signal));
+    if (found.version === this.version) this.graph.update(found.states);
     if (this.goesOn) {
       const nowS = this.status.info.took_s;
       this.timeline.draw(this.spans.all(nowS), nowS, this.gap ? "The first events are no longer kept. The whole timeline is there when the run has ended." : "");
