@@ -5,6 +5,7 @@ One rule: an id is a function of what it identifies, so the same thing has the s
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NewType
 
@@ -30,6 +31,21 @@ def digest_of(*parts: str) -> str:
     return digest.hexdigest()
 
 
+def digest_within(owner: str, part: str) -> str:
+    """The same as of the owner and the part, in half of the time where many things have one owner: a run, for one."""
+    digest = begun_with(owner).copy()
+    raw = part.encode("utf-8", "surrogateescape")
+    digest.update(len(raw).to_bytes(8, "big") + raw)
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def begun_with(owner: str) -> blake2b:
+    """To be copied, and never changed."""
+    raw = owner.encode("utf-8", "surrogateescape")
+    return blake2b(len(raw).to_bytes(8, "big") + raw, digest_size=16)
+
+
 def external_file_id(origin_url: str, path: str, token: str, endpoint: str = "") -> FileId:
     """One content at one place: runs that name the same origin, path and token share it. `endpoint`: the server of a bucket, where its
     URL does not say it.
@@ -39,9 +55,9 @@ def external_file_id(origin_url: str, path: str, token: str, endpoint: str = "")
 
 def produced_file_id(run: str, lfn: str) -> FileId:
     """The id of the file that a job of this run makes under this name."""
-    return FileId("p" + digest_of(run, lfn))
+    return FileId("p" + digest_within(run, lfn))
 
 
 def attempt_id(run: str, job: str, number: int) -> AttemptId:
     """Stable over restarts: commit is per (run, job), the attempt tells tries apart."""
-    return AttemptId(f"a{digest_of(run, job)[:20]}-{number}")
+    return AttemptId(f"a{digest_within(run, job)[:20]}-{number}")

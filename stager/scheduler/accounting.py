@@ -8,7 +8,7 @@ from __future__ import annotations
 from heapq import heappush
 
 from stager.scheduler.awaiting import forget_wait
-from stager.scheduler.commands import Purpose
+from stager.scheduler.copies_wanted import copies_asked_for, is_one_of_those_wanted
 from stager.scheduler.keeping import count_kept, rank_of
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import offer_for_prefetch
@@ -17,10 +17,16 @@ from stager.scheduler.spending import goes_home, not_going_home
 from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, Retries, RunEntry, State, TransferEntry
 from stager.scheduler.states import (
     COPY_TRANSITIONS,
+    DELETING,
+    DONE,
     ENDED,
+    FETCHING,
     JOB_TRANSITIONS,
+    PRESENT,
+    READY,
     RUN_TRANSITIONS,
     TRANSFER_TRANSITIONS,
+    WANTED,
     CopyState,
     JobState,
     RunState,
@@ -29,7 +35,7 @@ from stager.scheduler.states import (
 
 FAILED_STATES = (JobState.FAILED, JobState.SKIPPED)
 COPY_BEGINNINGS = COPY_TRANSITIONS[None]
-IN_FETCHING = (CopyState.WANTED, CopyState.FETCHING, CopyState.CANCELLING)
+IN_FETCHING = (WANTED, FETCHING, CopyState.CANCELLING)
 
 
 def note_illegal(state: State, what: str, old: str | None, new: str | None) -> None:
@@ -41,15 +47,16 @@ def note_illegal(state: State, what: str, old: str | None, new: str | None) -> N
 def account(node: NodeEntry, copy: Copy, sign: int) -> None:
     """Adds (or takes back) what this copy holds. Room that is free again makes no node dirty: a node that waits for room is not idle."""
     size, state = sign * copy.size_bytes, copy.state
-    if state is CopyState.PRESENT or state is CopyState.DELETING:
+    if state is PRESENT:
         node.present_bytes += size
-        if state is CopyState.DELETING:
-            node.deleting_bytes += size
+    elif state is DELETING:
+        node.present_bytes += size
+        node.deleting_bytes += size
     else:
         node.fetching_bytes += size
         if state is CopyState.CANCELLING:
             node.cancelling_bytes += size
-    if size > 0 and node.free_bytes < 0:
+    if not node.dirty and size > 0 and node.free_bytes < 0:
         node.dirty = True
 
 
@@ -74,7 +81,8 @@ def add_copy(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
         note_illegal(state, "a copy", file.copies[node_id].state if node_id in file.copies else None, copy.state)
     file.copies[node_id] = copy
     account(state.nodes[node_id], copy, +1)
-    recount_live(state, file)
+    if not file.is_external:
+        recount_live(state, file)
 
 
 def recount_live(state: State, file: FileEntry) -> None:
@@ -104,13 +112,13 @@ def move_copy(state: State, file: FileEntry, node_id: str, new: CopyState, size_
         count_idle(node, copy, idle=False)
     if new not in COPY_TRANSITIONS[copy.state]:
         note_illegal(state, "a copy", copy.state, new)
+    if copy.state is FETCHING:
+        no_prefetch(node, file)
     account(node, copy, -1)
     copy.state = new
     if size_bytes is not None:
         copy.size_bytes = size_bytes
     account(node, copy, +1)
-    if new is not CopyState.FETCHING:
-        no_prefetch(node, file)
     return copy
 
 
@@ -120,15 +128,18 @@ def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
     if copy.idle:
         count_idle(node, copy, idle=False)
     account(node, copy, -1)
-    no_prefetch(node, file)
+    if copy.state is FETCHING:
+        no_prefetch(node, file)
     if copy.span is not None:
         end_span(state, copy)
     recount_live(state, file)
     for other in file.copies:
         # It may be the only one now.
         settle(state, file, other)
-    offer_for_prefetch(state, file, node_id)
-    close_if_lost(state, file)
+    if file.use_at < len(file.uses):
+        offer_for_prefetch(state, file, node_id)
+    if file.destination is not None:
+        close_if_lost(state, file)
 
 
 def begin_transfer(state: State, transfer: TransferEntry) -> TransferEntry:
@@ -150,44 +161,6 @@ def move_run(state: State, run: RunEntry, new: RunState) -> None:
     run.state = new
 
 
-def copies_wanted(state: State, file: FileEntry) -> int:
-    """The number of nodes that are to hold what was made: as many as were asked for, or more where the plan says so of this file."""
-    if file.is_external:
-        return 1
-    run = state.runs.get(file.run)
-    planned = run.planned.get(file.lfn) if run is not None else None
-    return max(copies_asked_for(state, file), planned.safe_copies if planned is not None else 1)
-
-
-def copies_asked_for(state: State, file: FileEntry) -> int:
-    """Of all that is made: by the policy, or by the run."""
-    run = None if file.is_external else state.runs.get(file.run)
-    return state.policy.copies if run is None else max(state.policy.copies, run.plan.copies)
-
-
-def is_worth_copies(state: State, file: FileEntry) -> bool:
-    """Whether somebody will read it. A final that is not home yet is worth them where they were asked for."""
-    return state.next_use(file) != NEVER or (copies_asked_for(state, file) > 1 and state.owes_upload(file))
-
-
-def may_want_extra_copy(state: State, file: FileEntry) -> None:
-    """It was made, or one of those that held it does not any more."""
-    if copies_wanted(state, file) > 1 and is_worth_copies(state, file):
-        heappush(state.to_replicate, (state.next_use(file), file.id))
-
-
-def extra_copies_coming(state: State) -> list[TransferEntry]:
-    """Under way, and not called off or reprioritized for a job."""
-    found = []
-    for transfer_id in list(state.replicating):
-        transfer = state.transfers.get(transfer_id)
-        if transfer is None or transfer.cancelled or transfer.purpose is not Purpose.EXTRA_COPY:
-            del state.replicating[transfer_id]
-        else:
-            found.append(transfer)
-    return found
-
-
 def end_span(state: State, copy: Copy) -> None:
     """It no longer lies ahead of its use."""
     if copy.span is not None:
@@ -205,7 +178,8 @@ def pin(state: State, file: FileEntry, node_id: str) -> Copy:
     node = state.nodes[node_id]
     if copy.idle:
         count_idle(node, copy, idle=False)
-    no_prefetch(node, file)
+    if copy.state is FETCHING:
+        no_prefetch(node, file)
     return copy
 
 
@@ -219,7 +193,7 @@ def unpin(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
                 # Its reader is done, of the newer making too.
                 settle(state, file, holder)
         return
-    if copy.pins == 0 and copy.state is CopyState.WANTED:
+    if copy.pins == 0 and copy.state is WANTED:
         drop_copy(state, file, node_id)
         return
     for holder in file.copies:
@@ -232,7 +206,7 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
     spill to.
     """
     copy = file.copies.get(node_id)
-    if copy is None or copy.pins or copy.state is not CopyState.PRESENT:
+    if copy is None or copy.pins or copy.state is not PRESENT:
         return
     node, use, goes, rank = state.nodes[node_id], state.next_use(file), False, 0
     if node.draining:
@@ -241,14 +215,14 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
         rank = rank_of(state, file, copy) if state.policy.keep_results_bytes else 0
         if not rank:
             state.useless.append((node_id, file.id, copy.generation))
-    elif state.holds_only_copy(file):
+    elif not file.is_external and state.holds_only_copy(file):
         copy.extra_copy = False
         if not state.owes_upload(file) and not file.spilling:
             goes = state.runs[file.run].plan.spill_origin is not None
             heappush(node.spillable if goes else node.movable, (-use, file.id, copy.generation))
     else:
         goes = True
-        if copies_asked_for(state, file) > 1:
+        if not file.is_external and copies_asked_for(state, file) > 1:
             copy.kept = is_one_of_those_wanted(state, file)
         heappush(node.evictable, (-eviction_key(copy, use), file.id, copy.generation))
     goes = goes or rank > 0
@@ -259,12 +233,6 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
         count_kept(node, copy, rank)
     if rank:
         heappush(node.evictable, (-eviction_key(copy, use), file.id, copy.generation))
-
-
-def is_one_of_those_wanted(state: State, file: FileEntry) -> bool:
-    """Whether fewer nodes would hold it without this copy than are to."""
-    there = sum(copy.state is CopyState.PRESENT for copy in file.copies.values())
-    return state.is_nowhere_else(file) and there <= copies_wanted(state, file)
 
 
 def eviction_key(copy: Copy, next_use: int) -> int:
@@ -292,7 +260,7 @@ def move_job(state: State, job: JobEntry, new: JobState) -> None:
         state.finish_checks[run.id] = None
         if state.awaited and job.id in state.awaited.get(run.id, ()):
             state.awaited_ended.append((run.id, job.id))
-        if run.guessed and new is JobState.DONE:
+        if run.guessed and new is DONE:
             state.done_of_guess.append((run.id, job.id))
         while run.head < len(run.by_order) and run.jobs[run.by_order[run.head]].state in ENDED:
             run.head += 1
@@ -314,9 +282,9 @@ def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
             skip_with_descendants(state, run, job)
         return
     if job.state is JobState.WAITING:
-        move_job(state, job, JobState.READY)
-    elif job.state is not JobState.READY or not_before > state.now:
-        move_job(state, job, JobState.BACKOFF if not_before > state.now else JobState.READY)
+        move_job(state, job, READY)
+    elif job.state is not READY or not_before > state.now:
+        move_job(state, job, JobState.BACKOFF if not_before > state.now else READY)
     if job.state is JobState.BACKOFF:
         job.not_before = not_before
         heappush(state.timers, (not_before, "job", job.run, job.id))
@@ -334,7 +302,7 @@ def skip_with_descendants(state: State, run: RunEntry, job: JobEntry) -> None:
     for above in skipped:
         for child_id in run.graph.children[above.id]:
             child = run.jobs[child_id]
-            if child.state in (JobState.WAITING, JobState.READY, JobState.BACKOFF):
+            if child.state in (JobState.WAITING, READY, JobState.BACKOFF):
                 move_job(state, child, JobState.SKIPPED)
                 skipped.append(child)
     for above in skipped:
@@ -360,7 +328,7 @@ def count_parents(state: State, run: RunEntry, job_id: str) -> int:
     """Those that it waits for, and the members that it stands for. An engine sees to that itself."""
     if run.is_engines:
         return 0
-    return sum(run.jobs[parent].state is not JobState.DONE for parent in run.graph.parents[job_id]) + (job_id in run.assumed)
+    return sum(run.jobs[parent].state is not DONE for parent in run.graph.parents[job_id]) + (job_id in run.assumed)
 
 
 def inputs_of(state: State, run: RunEntry, job_id: str) -> list[FileEntry]:
@@ -490,7 +458,7 @@ def due_upload(state: State, run: RunEntry, file: FileEntry) -> None:
     if file.upload is not None and file.upload.transfer:
         return
     file.upload = None
-    if any(copy.state is CopyState.PRESENT for copy in file.copies.values()):
+    if any(copy.state is PRESENT for copy in file.copies.values()):
         heappush(state.due_uploads, (run.key(run.jobs[file.producer].order), file.id))
     else:
         state.lost.append((file.id, ""))

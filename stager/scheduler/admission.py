@@ -30,7 +30,7 @@ from stager.scheduler.shares import order_of, over_bytes, over_cores, pool_of
 from stager.scheduler.sources import denial, must_wait, own_fault, waits_for
 from stager.scheduler.staging import staged_inputs
 from stager.scheduler.state import NEVER, FileEntry, JobEntry, RunEntry, State
-from stager.scheduler.states import CopyState, JobState
+from stager.scheduler.states import ADMITTED, DELETING, FETCHING, PRESENT, READY, WANTED, CopyState
 from stager.scheduler.stripes import reprioritize
 
 # As long as after so many failures: the node's return is told, this is only for what else may have changed.
@@ -65,8 +65,9 @@ def is_idle(state: State, node: NodeEntry) -> bool:
         return False
     if node.draining:
         return True
-    if any(may_wait_more(state, node, state.runs[queue[0][1]]) for queue in node.ready.by_lane.values()):
-        return False
+    for queue in node.ready.by_lane.values():
+        if may_wait_more(state, node, state.runs[queue[0][1]]):
+            return False
     if node.calls_startable or (node.startable and node.cores_used < node.cores):
         return False
     if policy.lookahead and node.candidates and len(node.prefetching) < policy.fetches_ahead_max:
@@ -136,7 +137,7 @@ def break_deadlock(decision: Decision, node: NodeEntry) -> None:
 def give_back_admitted(decision: Decision, node: NodeEntry) -> bool:
     """Jobs that were admitted and have not started hand back what was set aside for them."""
     jobs = (job for run in decision.state.active for job in decision.state.runs[run].jobs.values())
-    admitted = [job for job in jobs if job.state is JobState.ADMITTED and job.node == node.id]
+    admitted = [job for job in jobs if job.state is ADMITTED and job.node == node.id]
     why = "outputs that wait for space come first"
     for job in admitted:
         decision.emit(cmd.RequeueJob, run=job.run, job=job.id, not_before=decision.state.now, counts=False, why=why)
@@ -165,7 +166,7 @@ def next_ready(state: State, node: NodeEntry, before: int) -> Lane | None:
             job = run.jobs[job_id]
             if not may_wait_more(state, node, run):
                 break
-            if job.state is JobState.READY and run.may_start and key == run.key(job.order) and job.node == node.id:
+            if job.state is READY and run.may_start and key == run.key(job.order) and job.node == node.id:
                 if run.sequence < before and not over_bytes(state, run, job.reserve_bytes):
                     return lane
                 break
@@ -175,13 +176,8 @@ def next_ready(state: State, node: NodeEntry, before: int) -> Lane | None:
 
 def may_wait_more(state: State, node: NodeEntry, run: RunEntry) -> bool:
     """Each tenant may have as many, so that one whose jobs wait for cores of its own stands in nobody's way."""
-    return node.waiting_of.get(run.tenant, 0) < ahead_max(state, run)
-
-
-def ahead_max(state: State, run: RunEntry) -> int:
-    """How many jobs of a node may wait for inputs and a core while the next one is of this run."""
     most = state.policy.admitted_waiting_max
-    return min(most, run.plan.ahead_max or most)
+    return node.waiting_of.get(run.tenant, 0) < (min(most, run.plan.ahead_max) if run.plan.ahead_max else most)
 
 
 def try_admit(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
@@ -197,13 +193,13 @@ def try_admit(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry)
     for file in files:
         footprint += file.size_bytes
         copy = file.copies.get(node.id)
-        if copy is not None and copy.state is CopyState.PRESENT:
+        if copy is not None and copy.state is PRESENT:
             continue
-        if copy is not None and copy.state in (CopyState.DELETING, CopyState.CANCELLING):
+        if copy is not None and copy.state in (DELETING, CopyState.CANCELLING):
             return False
         if copy is None and not obtainable(decision, run, job, file):
             return True
-        if (copy is None or copy.state is CopyState.WANTED) and file.fetch is not None and must_wait(state, file, run.id):
+        if (copy is None or copy.state is WANTED) and file.fetch is not None and must_wait(state, file, run.id):
             why = waits_for(file.fetch.origin)
             decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=file.fetch.not_before, counts=False, why=why)
             return True
@@ -279,7 +275,7 @@ def hand_back_later(decision: Decision, node: NodeEntry, run: RunEntry, job: Job
     later, key = {}, run.key(job.order)
     for other_key, other_run, other_id in node.startable:
         other = decision.state.runs[other_run].jobs[other_id]
-        if other_key > key and other.state is JobState.ADMITTED and other.node == node.id and not other.inputs_missing:
+        if other_key > key and other.state is ADMITTED and other.node == node.id and not other.inputs_missing:
             later[other_key] = other
     if gap > sum([other.reserve_bytes for other in later.values()]):
         return
@@ -363,7 +359,7 @@ def rest_of(run: RunEntry) -> int:
 def reprioritize_inputs(decision: Decision, node: NodeEntry, files: list[FileEntry]) -> None:
     for file in files:
         copy = file.copies[node.id]
-        if copy.state is CopyState.FETCHING:
+        if copy.state is FETCHING:
             transfer = decision.state.transfers.get(copy.generation)
             if transfer is not None and transfer.purpose is not cmd.Purpose.DEMAND:
                 reprioritize(decision, transfer)
@@ -414,7 +410,7 @@ def next_startable(state: State, node: NodeEntry, claimed: Collection[str]) -> Q
             entry = node.startable.by_lane[lane][0]
             run = state.runs[entry[1]]
             job = run.jobs[entry[2]]
-            if job.state is JobState.ADMITTED and not job.inputs_missing and run.may_start and job.node == node.id:
+            if job.state is ADMITTED and not job.inputs_missing and run.may_start and job.node == node.id:
                 if is_unclaimed(state, node, run, claimed) and not over_cores(state, run, run.workflow.jobs[job.id].cores):
                     return entry
                 break
@@ -436,7 +432,7 @@ def start_calls(decision: Decision, node: NodeEntry) -> None:
         _, run_id, job_id = heappop(node.calls_startable)
         run = decision.state.runs[run_id]
         job = run.jobs[job_id]
-        if job.state is JobState.ADMITTED and not job.inputs_missing and job.node == node.id:
+        if job.state is ADMITTED and not job.inputs_missing and job.node == node.id:
             give_start(decision, node, run, job)
 
 

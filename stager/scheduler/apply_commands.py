@@ -46,7 +46,7 @@ from stager.scheduler.slots import take_scratch, take_slot
 from stager.scheduler.spending import attempt_begins, not_going_home
 from stager.scheduler.spill_entry import ErasedSpill
 from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, Retries, RunEntry, State, TransferEntry
-from stager.scheduler.states import CopyState, JobState, RunState
+from stager.scheduler.states import ACTIVE, ADMITTED, DELETING, FETCHING, PRESENT, READY, RUNNING, WANTED, CopyState, JobState, RunState
 
 
 def apply_command(state: State, command: cmd.Command) -> None:
@@ -110,10 +110,10 @@ def expect(state: State, file: FileEntry, command: cmd.Fetch | cmd.AssembleStrip
     """From now on it is on its way to that node."""
     node = state.nodes[command.node]
     if command.node in file.copies:
-        copy = move_copy(state, file, command.node, CopyState.FETCHING)
+        copy = move_copy(state, file, command.node, FETCHING)
         copy.generation = command.transfer
     else:
-        copy = Copy(CopyState.FETCHING, command.transfer, command.size_bytes)
+        copy = Copy(FETCHING, command.transfer, command.size_bytes)
         add_copy(state, file, command.node, copy)
     if command.purpose is cmd.Purpose.PREFETCH:
         copy.prefetched = True
@@ -231,9 +231,9 @@ def delete_replica(state: State, command: cmd.DeleteReplica) -> None:
     file = state.files.get(command.file)
     copy = file.copies.get(command.node) if file is not None else None
     if file is not None and copy is not None and copy.generation == command.generation:
-        if copy.state is not CopyState.DELETING:
+        if copy.state is not DELETING:
             # After a node was lost or an assembly ended, two queues may ask for the same delete; the second changes nothing.
-            move_copy(state, file, command.node, CopyState.DELETING)
+            move_copy(state, file, command.node, DELETING)
         if copy.span is not None:
             end_span(state, copy)
 
@@ -251,7 +251,7 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
     run, node = state.runs[command.run], state.nodes[command.node]
     job = run.jobs[command.job]
     job.node = command.node
-    move_job(state, job, JobState.ADMITTED)
+    move_job(state, job, ADMITTED)
     reserve(run, job, command.reserve_bytes)
     promise(state, job, command.reserve_bytes)
     node.count_waiting(run.tenant, 1)
@@ -261,13 +261,13 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
     pinned = run.pinned[job.id] = []
     for file in inputs_of(state, run, command.job):
         if command.node not in file.copies:
-            add_copy(state, file, command.node, Copy(CopyState.WANTED, "", file.size_bytes))
+            add_copy(state, file, command.node, Copy(WANTED, "", file.size_bytes))
             state.want(command.node, file)
         copy = pin(state, file, command.node)
         pinned.append((file, copy))
         if copy.span is not None:
             end_span(state, copy)
-        job.inputs_missing += copy.state is not CopyState.PRESENT
+        job.inputs_missing += copy.state is not PRESENT
     if job.inputs_missing == 0:
         queue_start(state, run, job)
 
@@ -275,7 +275,7 @@ def admit_job(state: State, command: cmd.AdmitJob) -> None:
 def start_attempt(state: State, command: cmd.StartAttempt) -> None:
     run, node = state.runs[command.run], state.nodes[command.node]
     job = run.jobs[command.job]
-    move_job(state, job, JobState.RUNNING)
+    move_job(state, job, RUNNING)
     job.attempt, job.attempts = command.attempt, command.number
     node.count_waiting(run.tenant, -1)
     run.attempts_live += 1
@@ -310,7 +310,7 @@ def requeue_job(state: State, command: cmd.RequeueJob) -> None:
     job.failures += command.counts
     if command.reserve_bytes is not None:
         reserve(run, job, command.reserve_bytes)
-    if job.state is JobState.ADMITTED:
+    if job.state is ADMITTED:
         withdraw(state, run, job)
     job.waits_for = count_parents(state, run, command.job)
     make_ready_or_wait(state, job, command.not_before)
@@ -321,7 +321,7 @@ def rehome_job(state: State, command: cmd.RehomeJob) -> None:
     job = run.jobs[command.job]
     job.node = command.node
     job.rehomed += 1
-    if job.state is JobState.READY:
+    if job.state is READY:
         node.ready.push(run.lane, (run.key(job.order), run.id, job.id))
         node.dirty = True
     for file in inputs_of(state, run, job.id):
@@ -333,7 +333,7 @@ def fail_job(state: State, command: cmd.FailJob) -> None:
     """All below it is skipped; what they would have read may go if space is short."""
     run = state.runs[command.run]
     job = run.jobs[command.job]
-    if job.state is JobState.ADMITTED:
+    if job.state is ADMITTED:
         withdraw(state, run, job)
     move_job(state, job, JobState.FAILED)
     job.fault = command.fault
@@ -343,7 +343,7 @@ def fail_job(state: State, command: cmd.FailJob) -> None:
 
 def stop_if_asked(state: State, run: RunEntry, command: cmd.FailJob) -> None:
     run.fault = run.fault or command.fault
-    if run.workflow.on_failure == "stop" and run.state is RunState.ACTIVE:
+    if run.workflow.on_failure == "stop" and run.state is ACTIVE:
         move_run(state, run, RunState.DRAINING)
 
 
@@ -360,7 +360,7 @@ def remake_file(state: State, command: cmd.RemakeFile) -> None:
         reopen_uses(state, file)
     for child_id in run.graph.children[job.id]:
         child = run.jobs[child_id]
-        if child.state in (JobState.WAITING, JobState.READY, JobState.BACKOFF):
+        if child.state in (JobState.WAITING, READY, JobState.BACKOFF):
             child.waits_for += 1
             if child.state is not JobState.WAITING:
                 move_job(state, child, JobState.WAITING)

@@ -12,7 +12,6 @@ from stager.scheduler.accounting import (
     count_parents,
     drop_copy,
     make_ready_or_wait,
-    may_want_extra_copy,
     move_copy,
     queue_start,
     release_admission,
@@ -24,13 +23,14 @@ from stager.scheduler.accounting import (
 from stager.scheduler.apply_calls import end_old
 from stager.scheduler.apply_stripes import let_go_of_source
 from stager.scheduler.commands import Purpose
+from stager.scheduler.copies_wanted import may_want_extra_copy
 from stager.scheduler.linking import part_if_gone
 from stager.scheduler.peers import tell_other_nodes
 from stager.scheduler.profiles import end_early_span
 from stager.scheduler.slots import free_slot, take_scratch
 from stager.scheduler.spending import attempt_over
 from stager.scheduler.state import AttemptEntry, Copy, FileEntry, JobEntry, RunEntry, State, TransferEntry
-from stager.scheduler.states import CopyState, JobState
+from stager.scheduler.states import ADMITTED, PRESENT, WANTED
 
 
 def transfer_vanished(state: State, transfer_id: str) -> None:
@@ -41,7 +41,7 @@ def transfer_vanished(state: State, transfer_id: str) -> None:
 
 
 def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes: int | None = None) -> None:
-    copy = move_copy(state, file, node_id, CopyState.PRESENT, size_bytes)
+    copy = move_copy(state, file, node_id, PRESENT, size_bytes)
     let_go_of_source(state, state.transfers.pop(copy.generation, None))
     file.fetch, file.whole = None, False
     state.retrying.pop((file.id, False), None)
@@ -50,7 +50,7 @@ def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes
         resize(state, file, size_bytes)
     for _, run_id, job_id in file.uses[file.use_at :]:
         job = state.job(run_id, job_id) if run_id in state.active else None
-        if job is not None and job.state is JobState.ADMITTED and job.node == node_id:
+        if job is not None and job.state is ADMITTED and job.node == node_id:
             job.inputs_missing -= 1
             if job.inputs_missing == 0:
                 queue_start(state, state.runs[run_id], job)
@@ -71,7 +71,7 @@ def end_transfer(state: State, transfer: TransferEntry) -> None:
         copy = file.copies[transfer.node]
         if copy.pins:
             # Also of one that was called off: for its parts, or its source, are gone.
-            move_copy(state, file, transfer.node, CopyState.WANTED)
+            move_copy(state, file, transfer.node, WANTED)
             state.want(transfer.node, file)
         else:
             drop_copy(state, file, transfer.node)
@@ -114,7 +114,7 @@ def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
     copy = file.copies[node_id]
     for _, run_id, job_id in file.uses[file.use_at :]:
         job = state.job(run_id, job_id) if run_id in state.active else None
-        if job is not None and job.state is JobState.ADMITTED and job.node == node_id:
+        if job is not None and job.state is ADMITTED and job.node == node_id:
             withdraw(state, state.runs[run_id], job)
             job.waits_for = count_parents(state, state.runs[run_id], job_id)
             make_ready_or_wait(state, job, state.now)
@@ -138,7 +138,7 @@ def input_gone(state: State, run: RunEntry, job: JobEntry, subject: str) -> None
 
 def copy_gone(state: State, file: FileEntry, node_id: str, copy: Copy) -> None:
     """The node has no sound one. Nobody else says so where it was lost while the scheduler was away, before it heard that it was made."""
-    if file.copies.get(node_id) is copy and copy.state is CopyState.PRESENT:
+    if file.copies.get(node_id) is copy and copy.state is PRESENT:
         give_up_copy(state, file, node_id)
 
 

@@ -21,7 +21,6 @@ from stager.scheduler.accounting import (
     due_upload,
     inputs_of,
     make_ready_or_wait,
-    may_want_extra_copy,
     move_copy,
     move_job,
     recount_live,
@@ -45,6 +44,7 @@ from stager.scheduler.apply_runs import run_cancelled, run_drained, run_resumed,
 from stager.scheduler.apply_stripes import end_part, let_go_of_source, part_damaged, part_done
 from stager.scheduler.apply_timers import woken
 from stager.scheduler.commands import Purpose
+from stager.scheduler.copies_wanted import may_want_extra_copy
 from stager.scheduler.direct_access import note_outage, predicted
 from stager.scheduler.keeping import remake_s
 from stager.scheduler.linking import part_if_gone
@@ -57,7 +57,7 @@ from stager.scheduler.shares import tenant_of
 from stager.scheduler.slots import count_cores, free_slot, take_scratch
 from stager.scheduler.spending import attempt_over, not_going_home, transfer_over
 from stager.scheduler.state import NEVER, Copy, HeldAt, JobEntry, RunEntry, State, TransferEntry
-from stager.scheduler.states import CopyState, JobState
+from stager.scheduler.states import DELETING, DONE, PRESENT, RUNNING, JobState
 
 
 def apply_event(state: State, event: ev.Event) -> None:
@@ -193,13 +193,15 @@ def transfer_cancelled(state: State, event: ev.TransferCancelled) -> None:
 def replica_deleted(state: State, event: ev.ReplicaDeleted) -> None:
     file = state.files.get(event.file)
     copy = file.copies.get(event.node) if file is not None else None
-    if drop_garbage(state.nodes[event.node], event.file, event.generation):
+    node = state.nodes[event.node]
+    if node.garbage and drop_garbage(node, event.file, event.generation):
         return
-    if file is None or copy is None or copy.generation != event.generation or copy.state is not CopyState.DELETING:
+    if file is None or copy is None or copy.generation != event.generation or copy.state is not DELETING:
         state.stale += 1
         return
     drop_copy(state, file, event.node)
-    part_if_gone(state, file)
+    if file.links:
+        part_if_gone(state, file)
 
 
 def replica_busy(state: State, event: ev.ReplicaBusy) -> None:
@@ -208,10 +210,10 @@ def replica_busy(state: State, event: ev.ReplicaBusy) -> None:
     if (event.file, event.generation) in state.nodes[event.node].garbage:
         heappush(state.timers, (state.now + state.policy.retry_delay_s, "garbage", event.node, f"{event.file} {event.generation}"))
         return
-    if file is None or copy is None or copy.generation != event.generation or copy.state is not CopyState.DELETING:
+    if file is None or copy is None or copy.generation != event.generation or copy.state is not DELETING:
         state.stale += 1
         return
-    move_copy(state, file, event.node, CopyState.PRESENT)
+    move_copy(state, file, event.node, PRESENT)
     heappush(state.timers, (state.now + state.policy.retry_delay_s, "settle", event.node, file.id))
 
 
@@ -222,7 +224,7 @@ def replica_corrupt(state: State, event: ev.ReplicaCorrupt) -> None:
         return
     file = state.files.get(event.file)
     copy = file.copies.get(event.node) if file is not None else None
-    if file is None or copy is None or copy.generation != event.generation or copy.state not in (CopyState.PRESENT, CopyState.DELETING):
+    if file is None or copy is None or copy.generation != event.generation or copy.state not in (PRESENT, DELETING):
         state.stale += 1
         return
     give_up_copy(state, file, event.node)
@@ -255,7 +257,7 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
     job.attempt = ""
     note_outage(state, run, job, event)
     state.finish_checks[run.id] = None
-    believed = event.outcome is ev.Outcome.OK and job.state is JobState.RUNNING and not attempt.void
+    believed = event.outcome is ev.Outcome.OK and job.state is RUNNING and not attempt.void
     if believed and conflict_of(state, run, job.id, event.outputs) is None and is_told(run, job.id, event):
         commit(state, run, job, event)
         if event.members:
@@ -269,14 +271,14 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
             input_gone(state, run, job, event.fault.subject)
     release_admission(state, job, attempt.reserve_bytes)
     attempt_over(state, run, event.attempt)
-    if job.state is JobState.DONE:
+    if job.state is DONE:
         tell_children(state, run, job)
         run.read_bytes += sum([file.size_bytes for file in inputs_of(state, run, job.id)])
         run.direct_bytes += predicted(run, job.id)[0] if run.direct else 0
 
 
 def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -> None:
-    move_job(state, job, JobState.DONE)
+    move_job(state, job, DONE)
     took_s = event.measures.wall_s if event.measures.wall_s is not None else run.plan.jobs[job.order].compute_s
     remaking_s = (
         remake_s(took_s, sum([file.size_bytes for file in inputs_of(state, run, job.id)])) if state.policy.keep_results_bytes else 0.0
@@ -303,7 +305,7 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
         file.executable = made.executable
         resize(state, file, made.size_bytes)
         file.blake3, file.sha256, file.remake_s = made.blake3, made.sha256, remaking_s
-        add_copy(state, file, job.node, Copy(CopyState.PRESENT, made.generation, made.size_bytes))
+        add_copy(state, file, job.node, Copy(PRESENT, made.generation, made.size_bytes))
         if len(state.nodes) > 1:
             tell_other_nodes(state, file)
         if file.destination is not None and file.durable is None:
@@ -325,7 +327,8 @@ def tell_children(state: State, run: RunEntry, job: JobEntry) -> None:
         if child.waits_for == 0:
             make_ready_or_wait(state, child, state.now)
     for file in inputs_of(state, run, job.id):
-        recount_live(state, file)
+        if not file.is_external:
+            recount_live(state, file)
         if file.spilled is not None and state.next_use(file) == NEVER and not state.stays(file):
             state.spills_to_erase.append((file.id, file.spilled, job.node))
 

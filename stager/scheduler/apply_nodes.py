@@ -6,19 +6,11 @@ One rule: the same as for all events: what changes, and nothing that is decided;
 from __future__ import annotations
 
 from stager.scheduler import events as ev
-from stager.scheduler.accounting import (
-    count_parents,
-    drop_copy,
-    drop_garbage,
-    make_ready_or_wait,
-    may_want_extra_copy,
-    move_copy,
-    settle,
-    withdraw,
-)
+from stager.scheduler.accounting import count_parents, drop_copy, drop_garbage, make_ready_or_wait, move_copy, settle, withdraw
 from stager.scheduler.apply_ends import attempt_lost, copy_lost, fetched, transfer_vanished
 from stager.scheduler.apply_hosts import look_again
 from stager.scheduler.apply_stripes import let_go_of_source, lose_part, parts_reported
+from stager.scheduler.copies_wanted import may_want_extra_copy
 from stager.scheduler.linking import part_if_gone
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import tell_other_nodes

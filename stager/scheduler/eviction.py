@@ -12,12 +12,13 @@ from heapq import heappop, heappush
 from itertools import islice
 
 from stager.scheduler import commands as cmd
-from stager.scheduler.accounting import count_idle, eviction_key, extra_copies_coming, inputs_of, settle
+from stager.scheduler.accounting import count_idle, eviction_key, inputs_of, settle
+from stager.scheduler.copies_wanted import extra_copies_coming
 from stager.scheduler.decision import Decision
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.reach import reaches
 from stager.scheduler.state import NEVER, OVER, FileEntry, JobEntry, RunEntry, State
-from stager.scheduler.states import CopyState, JobState
+from stager.scheduler.states import FETCHING, PRESENT, READY, JobState
 from stager.scheduler.stripes import give_up_parts_on
 
 # An entry of one of a node's two queues of what may go, and whether it is the one of those that have to be spilled first.
@@ -27,7 +28,7 @@ WANTED = "it was kept for later runs, and the room is wanted"
 TOO_MUCH = "it was kept for later runs, and there is more of that than is to be kept"
 # Of the jobs behind those that have ended, so many are looked at for the next.
 NEXT_MAX = 256
-NOT_BEGUN = (JobState.WAITING, JobState.READY, JobState.BACKOFF)
+NOT_BEGUN = (JobState.WAITING, READY, JobState.BACKOFF)
 TOO_OLD = "it was kept for later runs, for as long as such is to be kept"
 
 
@@ -259,7 +260,7 @@ def is_current(decision: Decision, node: NodeEntry, entry: tuple[int, str, str])
     key, file_id, generation = entry
     file = decision.state.files[file_id]
     copy = file.copies.get(node.id)
-    if copy is None or copy.generation != generation or copy.state is not CopyState.PRESENT or copy.pins:
+    if copy is None or copy.generation != generation or copy.state is not PRESENT or copy.pins:
         return False
     return -key == eviction_key(copy, decision.state.next_use(file))
 
@@ -286,7 +287,7 @@ def call_off_prefetches(decision: Decision, node: NodeEntry, gap: int, protect: 
         copy = state.files[file_id].copies[node.id]
         if gap <= 0:
             break
-        if file_id in protect or copy.pins or copy.state is not CopyState.FETCHING:
+        if file_id in protect or copy.pins or copy.state is not FETCHING:
             continue
         gap -= copy.size_bytes
         decision.emit(cmd.CancelTransfer, node=node.id, transfer=copy.generation)

@@ -32,7 +32,7 @@ from stager.scheduler.sources import (
     runs_waiting,
 )
 from stager.scheduler.state import FileEntry, RunEntry, State
-from stager.scheduler.states import CopyState
+from stager.scheduler.states import WANTED
 from stager.scheduler.stripes import DEMAND, give_stripes, reprioritize
 
 FIRST_PREFETCH, LAST_PRIORITY = 10, 1_000_000
@@ -82,7 +82,7 @@ def fetch_wanted(decision: Decision, node: NodeEntry, file: FileEntry) -> None:
     state = decision.state
     for run in list(runs_waiting(state, file)):
         copy = file.copies.get(node.id)
-        if copy is None or copy.state is not CopyState.WANTED:
+        if copy is None or copy.state is not WANTED:
             return
         if is_too_early(state, file, run):
             if is_long_away(state, file):

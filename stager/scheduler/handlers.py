@@ -26,7 +26,7 @@ from stager.scheduler.remade import conflict_of
 from stager.scheduler.retries import go_on_at_once, not_again, transfer_failed
 from stager.scheduler.scatter import lacks_members, other_members, pending, standing_for
 from stager.scheduler.state import NEVER, AttemptEntry, FileEntry, JobEntry, RunEntry, State, TransferEntry
-from stager.scheduler.states import CopyState, JobState, RunState
+from stager.scheduler.states import ACTIVE, ADMITTED, DELETING, DONE, FETCHING, PRESENT, RUNNING, RunState
 from stager.scheduler.stripes import give_up_broken
 
 RESERVE_BYTES_MIN = 64 * 1024
@@ -35,24 +35,21 @@ Subject = AttemptEntry | TransferEntry | leaving.Attempts | None
 
 def subject_of(state: State, event: ev.Event) -> Subject:
     """The facts of the state before the event was applied that the handler must know."""
-    if type(event) is ev.AttemptEnded:
-        return state.attempts.get(event.attempt)
-    if type(event) is ev.TransferFailed:
-        return state.transfers.get(event.transfer)
-    return leaving.attempts_on(state, event.node) if type(event) is ev.NodeGone or type(event) is ev.NodeReported else None
+    find = SUBJECTS.get(type(event))
+    return find(state, event) if find is not None else None
 
 
 def handle(decision: Decision, event: ev.Event, subject: Subject) -> None:
-    handler = HANDLERS.get(type(event))
+    state, handler = decision.state, HANDLERS.get(type(event))
     if handler is not None:
         handler(decision, event, subject)
-    if decision.state.broken_stripes:
+    if state.broken_stripes:
         give_up_broken(decision)
-    if decision.state.stranded:
+    if state.stranded:
         call_back_stranded(decision)
-    if decision.state.lost:
+    if state.lost:
         remake_lost(decision)
-    if decision.state.back:
+    if state.back:
         go_on_at_once(decision)
 
 
@@ -64,7 +61,7 @@ def attempt_ended(decision: Decision, event: ev.AttemptEnded, attempt: AttemptEn
         calls.attempt_ended(decision, event, attempt)
         return
     job, spec = run.jobs[attempt.job], run.workflow.jobs[attempt.job]
-    if job.state is not JobState.RUNNING:
+    if job.state is not RUNNING:
         return
     conflict = conflict_of(decision.state, run, job.id, event.outputs) or other_members(run, job.id, event) if not attempt.void else None
     if conflict is not None:
@@ -127,7 +124,7 @@ def end_run_early(decision: Decision, event: ev.RunDrained | ev.RunStopped | ev.
     """Admitted jobs go back; for a stop or a cancel attempts are killed and transfers called off as well."""
     state, run_id = decision.state, event.run
     run = state.runs.get(run_id)
-    if run is None or run.state in (RunState.ACTIVE, RunState.FINISHED):
+    if run is None or run.state in (ACTIVE, RunState.FINISHED):
         return
     withdraw_admitted(decision, run)
     if run.state is RunState.DRAINING:
@@ -146,7 +143,7 @@ def withdraw_admitted(decision: Decision, run: RunEntry) -> None:
         calls.end_calls(decision, run)
         return
     for job in run.jobs.values():
-        if job.state is JobState.ADMITTED:
+        if job.state is ADMITTED:
             decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.state.now, counts=False, why="the run is ending")
 
 
@@ -208,7 +205,7 @@ def delete_again(decision: Decision, event: ev.NodeReported) -> None:
     state, node = decision.state, decision.state.nodes[event.node]
     for replica in event.replicas:
         copy = state.files[replica.file].copies.get(node.id) if replica.file in state.files else None
-        deleting = copy is not None and copy.generation == replica.generation and copy.state is CopyState.DELETING
+        deleting = copy is not None and copy.generation == replica.generation and copy.state is DELETING
         rubbish = (replica.file, replica.generation) in node.garbage and not is_read(state, replica.file, replica.generation)
         if deleting or rubbish:
             facts = {"node": node.id, "file": replica.file, "generation": replica.generation, "size_bytes": replica.size_bytes}
@@ -230,7 +227,7 @@ def remake_lost(decision: Decision) -> None:
         file = state.files[file_id]
         if node_id:
             void_readers(decision, file, node_id)
-        held = any(copy.state is CopyState.PRESENT or copy.state is CopyState.DELETING for copy in file.copies.values())
+        held = any(copy.state is PRESENT or copy.state is DELETING for copy in file.copies.values())
         if file.is_external or held or state.can_be_had(file):
             continue
         stop_waiting_for(decision, file)
@@ -240,7 +237,7 @@ def remake_lost(decision: Decision) -> None:
             calls.lost_final(decision, run, file)
             continue
         wanted = state.owes_upload(file) or state.next_use(file) != NEVER
-        if wanted and run.id in state.active and run.jobs[file.producer].state is JobState.DONE:
+        if wanted and run.id in state.active and run.jobs[file.producer].state is DONE:
             decision.emit(cmd.RemakeFile, run=run.id, file=file.id, job=file.producer)
 
 
@@ -249,14 +246,20 @@ def stop_waiting_for(decision: Decision, file: FileEntry) -> None:
     state = decision.state
     for _, run_id, job_id in list(file.uses[file.use_at :]) if file.copies else ():
         job = state.job(run_id, job_id)
-        if run_id in state.active and job.state is JobState.ADMITTED and job.node in file.copies:
+        if run_id in state.active and job.state is ADMITTED and job.node in file.copies:
             why = f"the only copy of {file.lfn} is gone"
             decision.emit(cmd.RequeueJob, run=run_id, job=job_id, not_before=state.now, counts=False, why=why)
     for copy in list(file.copies.values()):
-        if copy.state is CopyState.FETCHING:
+        if copy.state is FETCHING:
             decision.emit(cmd.CancelTransfer, node=state.transfers[copy.generation].node, transfer=copy.generation)
 
 
+SUBJECTS: dict[type, Callable[[State, Any], Subject]] = {
+    ev.AttemptEnded: lambda state, event: state.attempts.get(event.attempt),
+    ev.TransferFailed: lambda state, event: state.transfers.get(event.transfer),
+    ev.NodeGone: lambda state, event: leaving.attempts_on(state, event.node),
+    ev.NodeReported: lambda state, event: leaving.attempts_on(state, event.node),
+}
 HANDLERS: dict[type, Callable[[Decision, Any, Any], None]] = {
     ev.TransferFailed: transfer_failed,
     ev.AttemptEnded: attempt_ended,

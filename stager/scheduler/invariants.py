@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections import Counter
 
 from stager.planning.budget import Moved
-from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, copies_asked_for, copies_wanted, count_parents, inputs_of
+from stager.scheduler.accounting import FAILED_STATES, IN_FETCHING, count_parents, inputs_of
 from stager.scheduler.admission import is_idle
 from stager.scheduler.budget_entry import BudgetEntry
+from stager.scheduler.copies_wanted import copies_asked_for, copies_wanted
 from stager.scheduler.linking import is_gone
 from stager.scheduler.migration import capacities_of
 from stager.scheduler.node_entry import NodeEntry

@@ -23,6 +23,9 @@ class Lanes:
     def __len__(self) -> int:
         return sum(map(len, self.by_lane.values()))
 
+    def __bool__(self) -> bool:
+        return bool(self.by_lane)
+
     def __iter__(self) -> Iterator[Queued]:
         return chain.from_iterable(self.by_lane.values())
 

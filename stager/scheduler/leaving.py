@@ -12,7 +12,7 @@ from stager.model.errors import ErrorClass, Fault
 from stager.scheduler import calls
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.scheduler.accounting import copies_wanted
+from stager.scheduler.copies_wanted import copies_wanted
 from stager.scheduler.decision import Decision
 from stager.scheduler.migration import FAILURES_MAX, Sent, send
 from stager.scheduler.node_entry import NodeEntry

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stager.scheduler.accounting import copies_wanted
+from stager.scheduler.copies_wanted import copies_wanted
 from stager.scheduler.state import FileEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 

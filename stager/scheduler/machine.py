@@ -54,7 +54,7 @@ class Machine:
         if state.budgeted:
             watch_budgets(decision)
         self._work(decision)
-        while refuse_if_stuck(decision):
+        while not (state.attempts or state.transfers) and refuse_if_stuck(decision):
             # The room that the refused run no longer claims may be what another waits for.
             self._work(decision)
         if state.timers or state.budgeted or len(state.nodes) > 1:
@@ -67,7 +67,8 @@ class Machine:
         if state.moved:
             delete_migrated(decision)
         while ended:
-            self._take_over(decision)
+            if state.awaited or state.awaited_ended or state.done_of_guess:
+                self._take_over(decision)
             if state.useless or state.spills_to_erase or state.orphaned_parts:
                 self._clear_up(decision)
             if state.due_uploads and state.uploads_live < state.policy.uploads_max:
@@ -84,16 +85,16 @@ class Machine:
             ended = bool(state.finish_checks) and end_runs(decision)
             if state.closed and rehome_ready(decision):
                 ended = True
-            if self._take_over(decision):
+            if (state.awaited or state.awaited_ended or state.done_of_guess) and self._take_over(decision):
                 ended = True
         if state.useless or state.spills_to_erase or state.orphaned_parts:
             self._clear_up(decision)
 
     def _take_over(self, decision: Decision) -> bool:
-        """What others made that was waited for, and what earlier runs made of what was just made again. True if anything was decided."""
+        """What others made that was waited for, and what earlier runs made of what was just made again. True if anything was decided. Asked
+        for only where there is something, as is what follows.
+        """
         state, before = self.state, len(decision.commands)
-        if not (state.awaited or state.awaited_ended or state.done_of_guess):
-            return False
         from stager.scheduler.cutting_off import cut_off
         from stager.scheduler.joining import settle_waits
 

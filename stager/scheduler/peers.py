@@ -9,7 +9,7 @@ from heapq import heappush
 from itertools import islice
 
 from stager.scheduler.state import NEVER, FileEntry, State, TransferEntry
-from stager.scheduler.states import CopyState
+from stager.scheduler.states import FETCHING, PRESENT, WANTED
 
 
 def peer_for(state: State, file: FileEntry, node_id: str) -> str:
@@ -21,7 +21,7 @@ def peer_for(state: State, file: FileEntry, node_id: str) -> str:
     retries = file.fetch
     if retries is not None and retries.copies_failed >= state.policy.transfer_attempts_max and state.can_be_had(file):
         return ""
-    holding = [node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT and node != node_id]
+    holding = [node for node, copy in file.copies.items() if copy.state is PRESENT and node != node_id]
     if len(holding) < 2:
         return next((node for node in holding if state.nodes[node].reachable), "")
     giving = copies_under_way(state, file)
@@ -33,7 +33,7 @@ def copies_under_way(state: State, file: FileEntry) -> dict[str, TransferEntry]:
     """By the node that gives it: the copy of it to a node that can be reached."""
     found = {}
     for node, copy in file.copies.items():
-        if copy.state is CopyState.FETCHING and state.nodes[node].reachable:
+        if copy.state is FETCHING and state.nodes[node].reachable:
             transfer = state.transfers.get(copy.generation)
             if transfer is not None and transfer.source:
                 found[transfer.source] = transfer
@@ -54,13 +54,13 @@ def is_at_hand(state: State, file: FileEntry, node_id: str) -> bool:
 
 def is_out_of_reach(state: State, file: FileEntry) -> bool:
     """It exists, on nodes that cannot be asked now."""
-    return any(copy.state is CopyState.PRESENT and not state.nodes[node].reachable for node, copy in file.copies.items())
+    return any(copy.state is PRESENT and not state.nodes[node].reachable for node, copy in file.copies.items())
 
 
 def fetching_elsewhere(state: State, file: FileEntry, node_id: str) -> TransferEntry | None:
     """Its fetch from an origin to another node: from there it can be copied soon."""
     for node, copy in file.copies.items():
-        if node != node_id and copy.state is CopyState.FETCHING and state.nodes[node].reachable:
+        if node != node_id and copy.state is FETCHING and state.nodes[node].reachable:
             transfer = state.transfers.get(copy.generation)
             if transfer is not None and not transfer.source:
                 return transfer
@@ -96,7 +96,7 @@ def tell_other_nodes(state: State, file: FileEntry) -> None:
     if len(state.nodes) == 1 or state.next_use(file) == NEVER:
         return
     for node, copy in file.copies.items():
-        if copy.state is CopyState.WANTED:
+        if copy.state is WANTED:
             state.want(node, file)
     for node in dict.fromkeys([state.runs[run].jobs[job].node for _, run, job in file.uses[file.use_at :] if run in state.active]):
         if node not in file.copies and node in state.nodes:

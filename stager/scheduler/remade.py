@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from stager.model.errors import ErrorClass, Fault
 from stager.scheduler.events import OutputMade
 from stager.scheduler.state import FileEntry, RunEntry, State
-from stager.scheduler.states import JobState
+from stager.scheduler.states import DONE
 
 
 def differs(file: FileEntry, made: OutputMade) -> bool:
@@ -26,7 +26,7 @@ def is_kept(file: FileEntry) -> bool:
 
 
 def was_read(run: RunEntry, file: FileEntry) -> bool:
-    return any(run_id == run.id and run.jobs[job].state is JobState.DONE for _, run_id, job in file.uses)
+    return any(run_id == run.id and run.jobs[job].state is DONE for _, run_id, job in file.uses)
 
 
 def conflict_of(state: State, run: RunEntry, job: str, outputs: Sequence[OutputMade]) -> Fault | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from stager.scheduler import commands as cmd
-from stager.scheduler.accounting import copies_asked_for, copies_wanted, extra_copies_coming, footprints_of, is_worth_copies
+from stager.scheduler.accounting import footprints_of
+from stager.scheduler.copies_wanted import copies_asked_for, copies_wanted, extra_copies_coming, is_worth_copies
 from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
 from stager.scheduler.fetching import LAST_PRIORITY

@@ -16,7 +16,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler.calls import refuse
 from stager.scheduler.decision import Decision
 from stager.scheduler.state import FileEntry, HeldAt, State
-from stager.scheduler.states import ENDED, JobState
+from stager.scheduler.states import ENDED, RUNNING
 
 
 class FetchPlace(Record):
@@ -128,7 +128,7 @@ def give_up_fetch(decision: Decision, file: FileEntry, run: str, origin: str, fa
     decision.emit(cmd.GiveUpTransfer, file=file.id, run=run, upload=False, fault=fault, origin=origin)
     for _, run_id, job_id in list(file.uses[file.use_at :]):
         reader = state.job(run_id, job_id) if (run_id == run or file.links) and run_id in state.active else None
-        if reader is not None and reader.state not in ENDED and reader.state is not JobState.RUNNING:
+        if reader is not None and reader.state not in ENDED and reader.state is not RUNNING:
             refuse(decision, state.runs[run_id], reader, fault)
 
 

@@ -24,12 +24,13 @@ from stager.scheduler.commands import Purpose, RunOutcome
 from stager.scheduler.events import EngineOutcome
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.spill_entry import ErasedSpill
-from stager.scheduler.states import ENDED, CopyState, JobState, RunState, TransferState
+from stager.scheduler.states import ACTIVE, DONE, ENDED, PRESENT, CopyState, JobState, RunState, TransferState
 from stager.scheduler.stripe_entries import PartEntry, StripedFetch
 from stager.scheduler.tenant_entry import TenantEntry
 
 NEVER = 1 << 62
 RUN_STRIDE = 1 << 32
+BRINGING = (Purpose.DEMAND, Purpose.PREFETCH, Purpose.EXTRA_COPY, Purpose.MOVE, Purpose.RELAY)
 
 
 class Copy(StateEntry):
@@ -130,10 +131,10 @@ class FileEntry(StateEntry):
     links: dict[str, str] = {}
     kept_at: float = 0.0
     tenant: str = ""
+    is_external: bool = False  # by its id; a field, since it is asked for at each change of each copy
 
-    @property
-    def is_external(self) -> bool:
-        return self.id[0] == "x"
+    def __post_init__(self) -> None:
+        self.is_external = self.id[0] == "x"
 
 
 class JobEntry(StateEntry):
@@ -218,7 +219,7 @@ class TransferEntry(StateEntry):
     @property
     def is_fetch(self) -> bool:
         """Whether it brings a replica to its node, from wherever."""
-        return self.purpose in (Purpose.DEMAND, Purpose.PREFETCH, Purpose.EXTRA_COPY, Purpose.MOVE, Purpose.RELAY)
+        return self.purpose in BRINGING
 
     @property
     def on_line(self) -> bool:
@@ -265,7 +266,7 @@ class RunEntry:
     footprints_bytes: list[int] = field(default_factory=list)  # inputs and reserved outputs of each job
     stays_from: dict[str, tuple[int, int, list[int]]] = field(default_factory=dict)
     pinned: dict[str, list[tuple[FileEntry, Copy]]] = field(default_factory=dict)  # of ADMITTED jobs: all their inputs
-    state: RunState = RunState.ACTIVE
+    state: RunState = ACTIVE
     outcome: RunOutcome | None = None  # not None exactly while FINISHED
     fault: Fault | None = None
     finished_at: float = 0.0
@@ -322,7 +323,7 @@ class RunEntry:
     @property
     def may_start(self) -> bool:
         """Whether jobs of this run may be admitted and started now."""
-        return self.state is RunState.ACTIVE and self.engine_outcome is None
+        return self.state is ACTIVE and self.engine_outcome is None
 
 
 @dataclass(slots=True)
@@ -434,20 +435,19 @@ class State:
 
     def next_use(self, file: FileEntry) -> int:
         """Order key of the first reader that has to run in an active run, or NEVER. Amortised O(1): `use_at` moves over ended uses."""
-        uses, runs, at = file.uses, self.runs, file.use_at
+        uses, at = file.uses, file.use_at
         while at < len(uses):
             # As `use_is_over`, written out: this is asked ten times for each job of a run.
             order, run_id, job_id = uses[at]
-            run = runs.get(run_id)
-            if run is not None and run.outcome not in OVER and run.jobs[job_id].state is not JobState.DONE:
+            run = self.runs.get(run_id)
+            if run is not None and run.jobs[job_id].state is not DONE and (run.outcome is None or run.outcome not in OVER):
                 return order
-            at += 1
-            file.use_at = at
+            at = file.use_at = at + 1
         return NEVER
 
     def use_is_over(self, use: tuple[int, str, str]) -> bool:
         run = self.runs.get(use[1])
-        return run is None or run.jobs[use[2]].state is JobState.DONE or run.outcome in OVER
+        return run is None or run.jobs[use[2]].state is DONE or run.outcome in OVER
 
     def can_be_had(self, file: FileEntry) -> bool:
         """From an origin, without its producer."""
@@ -484,7 +484,7 @@ class State:
 
     def holders(self, file: FileEntry) -> int:
         """Nodes that can be reached and hold it."""
-        return sum(copy.state is CopyState.PRESENT and self.nodes[node].reachable for node, copy in file.copies.items())
+        return sum(copy.state is PRESENT and self.nodes[node].reachable for node, copy in file.copies.items())
 
     def owes_upload(self, file: FileEntry) -> bool:
         """A final that is not at its destination yet and is to get there, of a run that was not called off."""

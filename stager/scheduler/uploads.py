@@ -13,7 +13,7 @@ from stager.scheduler.decision import Decision
 from stager.scheduler.reach import reaches
 from stager.scheduler.relay import has_room, never_by_relay, relay_for
 from stager.scheduler.state import FileEntry, State
-from stager.scheduler.states import CopyState, RunState
+from stager.scheduler.states import ACTIVE, PRESENT, RunState
 
 WRITE_BACK = 10
 # Under way to nodes that reach their places. What comes there needs room until it is home.
@@ -37,7 +37,7 @@ def send_finals(decision: Decision) -> None:
 
 def is_due(state: State, file: FileEntry) -> bool:
     run = state.runs.get(file.run)
-    if run is None or run.state not in (RunState.ACTIVE, RunState.DRAINING) or file.destination is None or file.durable is not None:
+    if run is None or run.state not in (ACTIVE, RunState.DRAINING) or file.destination is None or file.durable is not None:
         return False
     retries = file.upload
     return retries is None or not (retries.transfer or retries.fault or retries.not_before > state.now)
@@ -46,7 +46,7 @@ def is_due(state: State, file: FileEntry) -> bool:
 def send_final(decision: Decision, file: FileEntry) -> bool:
     """False: its node cannot be asked now, it stays due."""
     state = decision.state
-    there = [node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT]
+    there = [node for node, copy in file.copies.items() if copy.state is PRESENT]
     reachable = [node for node in there if state.nodes[node].reachable]
     destination = file.destination
     if destination is None or not reachable:
@@ -114,7 +114,7 @@ def tidy_up(decision: Decision) -> None:
         copy = file.copies.get(node_id) if file is not None else None
         size_bytes, why = node.garbage.get((file_id, generation)), "it does not count: damaged, or made by an attempt that was given up"
         if size_bytes is None:
-            stale = copy is None or copy.generation != generation or copy.state is not CopyState.PRESENT or copy.pins
+            stale = copy is None or copy.generation != generation or copy.state is not PRESENT or copy.pins
             if stale or file is None or file.uses and file.use_at < len(file.uses) or state.owes_upload(file):
                 continue
             size_bytes, why = copy.size_bytes if copy is not None else 0, "its last reader is done"

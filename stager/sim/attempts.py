@@ -67,15 +67,9 @@ class Trying(Struct):
     path: tuple[str, ...] = ()
     reads_direct: bool = False
     host: SimHost | None = None
-
-    @property
-    def held_bytes(self) -> int:
-        """Of its inputs that are on the node."""
-        return sum([replica.size_bytes for replica in self.leases])
-
-    @property
-    def made_bytes(self) -> int:
-        return sum([size for _, _, size, _ in self.outputs])
+    # Of its inputs that are on the node, and of its outputs.
+    held_bytes: int = 0
+    made_bytes: int = 0
 
 
 class Executor:
@@ -149,12 +143,13 @@ class Executor:
         contents = [replica.content for replica in replicas]
         if len(replicas) < len(command.inputs):
             contents = contents_read(command, replicas, self._origin_of)
-        outputs, variant = [], command.attempt if self._spread.contents_vary else ""
+        outputs, made_bytes, variant = [], 0, command.attempt if self._spread.contents_vary else ""
         for entry in job.outputs:
             likely_bytes, spread = run.sizes[entry.lfn]
             size = self._spread.size_bytes(likely_bytes, command.run, entry.lfn, spread)
             content = made_content(job, entry.lfn, contents, variant) if self.traces else entry.lfn
             outputs.append((entry.lfn, run.file_ids[entry.lfn], size, content))
+            made_bytes += size
             if variant:
                 self.lineage[content] = (entry.lfn, tuple(contents))
         fails = self._faults.strikes(self._clock.now, self._faults.attempt_share, "attempt", command.attempt)
@@ -162,12 +157,14 @@ class Executor:
         duration_s = self._spread.duration_s(compute_s, command.attempt, spread) * (0.5 if fails else 1.0)
         trying = Trying(command, job, node, contents, replicas, outputs, duration_s, fails, self._clock.now)
         trying.host = self.hosts[command.host] if command.host else None
+        trying.made_bytes = made_bytes
         self.open[command.attempt] = trying
         if run.workflow.engine and any(entry.access is Access.HELD for entry in command.inputs):
             # Nothing but the pins of the Machine holds them.
             trying.leases = []
         for replica in trying.leases:
             replica.leases += 1
+            trying.held_bytes += replica.size_bytes
         self.read_bytes += trying.held_bytes
         if len(replicas) < len(command.inputs):
             trying.reads_direct = True

@@ -11,18 +11,21 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
+from msgspec import Struct
+
 # Flows that would end within this many bytes of each other end together: less than what a float can tell apart in a long run.
 CLOSE_BYTES = 1e-3
 SHARES_KEPT = 10_000
 
 
-class Flow:
+class Flow(Struct, eq=False):
     """`begun` and `target` are the service per flow of its group at which it begins and ends."""
 
-    __slots__ = ("alive", "begun", "group", "subject", "target")
-
-    def __init__(self, group: Group, target: float, subject: Any) -> None:
-        self.group, self.begun, self.target, self.subject, self.alive = group, group.served, target, subject, True
+    group: Group
+    begun: float
+    target: float
+    subject: Any
+    alive: bool = True
 
 
 class Group:
@@ -70,7 +73,7 @@ class Links:
             group.served = 0.0
             group.ends.clear()
             self._active.append(group)
-        flow = Flow(group, group.served + size_bytes, subject)
+        flow = Flow(group, group.served, group.served + size_bytes, subject)
         self._count += 1
         heappush(group.ends, (flow.target, self._count, flow))
         group.count += 1

@@ -268,7 +268,8 @@ class SimWorld:
         if not self.checkers and not self.crash_due:
             for command in commands:
                 DOERS[type(command)](self, command)
-            tell_engines(self, events, commands)
+            for engine in self.engines.values():
+                engine.heard(events, commands)
             return
         for checker in self.checkers:
             checker.heard(self, events)
@@ -282,7 +283,8 @@ class SimWorld:
                 DOERS[type(command)](self, command)
         if self.crash_due:
             self.crashed = True
-        tell_engines(self, events, commands)
+        for engine in self.engines.values():
+            engine.heard(events, commands)
         for checker in self.checkers:
             checker.after(self)
 
@@ -430,11 +432,6 @@ class SimWorld:
 
     def origin_of(self, run: str, name: str) -> SimOrigin:
         return self.origins[self.runs[run].workflow.origins[name].url]
-
-
-def tell_engines(world: SimWorld, events: Sequence[Any], commands: Sequence[Any]) -> None:
-    for engine in world.engines.values():
-        engine.heard(events, commands)
 
 
 def sim_node(node: Node, apart: bool) -> SimNode:
