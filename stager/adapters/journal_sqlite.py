@@ -15,6 +15,7 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args
@@ -222,5 +223,11 @@ class SqliteJournal:
 
 def shape_of(kinds: Mapping[str, type]) -> int:
     """Differs when a class of the parts, or of anything in them, has other fields: what such code wrote may mean something else."""
-    names = sorted(kinds)
-    return zlib.crc32(repr((names, msgspec.inspect.multi_type_info(kinds[name] for name in names))).encode())
+    return shape_of_each(tuple((name, kinds[name]) for name in sorted(kinds)))
+
+
+@cache
+def shape_of_each(named: tuple[tuple[str, type], ...]) -> int:
+    """Found once: it takes a few hundredths of a second, in which the scheduler stands still at each snapshot."""
+    names = [name for name, _ in named]
+    return zlib.crc32(repr((names, msgspec.inspect.multi_type_info(kind for _, kind in named))).encode())

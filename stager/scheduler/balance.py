@@ -32,16 +32,16 @@ LOOKED_AT = 3
 def balance(decision: Decision) -> None:
     """Once all nodes have begun what they can. One pass over the nodes where nobody idles."""
     state = decision.state
-    idle = [node for node in state.nodes.values() if not node.ready and has_cores(state, node)]
+    idle = [node for node in state.nodes.values() if node.cores > node.cores_used + node.admitted_waiting and has_cores(node)]
     if not idle or len(idle) == len(state.nodes):
         return
-    loaded = [node for node in state.nodes.values() if (node.ready or node.startable) and not has_cores(state, node)]
+    loaded = [node for node in state.nodes.values() if (node.ready.by_lane or node.startable.by_lane) and not has_cores(node)]
     offers: Offers = {}
     served: set[str] | None = None
     for node in idle if loaded else ():
         if served is not None and node.id not in served:
             continue
-        while has_cores(state, node) and any(take_one(decision, node, other, offers) for other in loaded):
+        while has_cores(node) and any(take_one(decision, node, other, offers) for other in loaded):
             offers.clear()
             send_wanted(decision, node)
             start_calls(decision, node)
@@ -49,10 +49,10 @@ def balance(decision: Decision) -> None:
         served = only_for(offers) if len(offers) == 2 * len(loaded) else None
 
 
-def has_cores(state: State, node: NodeEntry) -> bool:
+def has_cores(node: NodeEntry) -> bool:
     """Cores that nobody who is there waits for."""
     free = node.cores - node.cores_used - node.admitted_waiting
-    return node.reachable and not node.draining and not node.ready and free > 0
+    return free > 0 and node.reachable and not node.draining and not node.ready
 
 
 @dataclass(slots=True)

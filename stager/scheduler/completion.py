@@ -14,7 +14,7 @@ from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.placing import Prospect, prospect_of
 from stager.scheduler.shares import pool_of
 from stager.scheduler.state import RunEntry, State
-from stager.scheduler.states import JobState, RunState
+from stager.scheduler.states import ACTIVE, JobState, RunState
 
 NO_SPACE_CODE = "no_space_node"
 NO_NODE_CODE = "no_node"
@@ -29,7 +29,7 @@ def end_runs(decision: Decision) -> bool:
     checks, state.finish_checks = state.finish_checks, {}
     for run_id in checks:
         run = state.runs[run_id]
-        if run.state is RunState.DRAINING:
+        if run.state is not ACTIVE and run.state is RunState.DRAINING:
             withdraw_admitted(decision, run)
         outcome = outcome_of(run)
         if outcome is not None:
@@ -53,7 +53,7 @@ def pause_of(run: RunEntry, outcome: cmd.RunOutcome) -> Fault | None:
 
 def outcome_of(run: RunEntry) -> cmd.RunOutcome | None:
     """None: not over yet."""
-    if run.state is RunState.FINISHED or run.attempts_live:
+    if run.attempts_live or run.state is RunState.FINISHED:
         return None
     if run.state in (RunState.STOPPING, RunState.CANCELLING):
         if run.uploads_live:

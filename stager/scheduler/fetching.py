@@ -162,7 +162,7 @@ def bring_ahead(decision: Decision, node: NodeEntry, file: FileEntry, run: str, 
         give_copy(decision, node, file, run, peer, cmd.Purpose.PREFETCH, priority)
         return True
     by = fetching_run(state, file) or run
-    if reaches(state, node, by, place_for(state, file, by).origin):
+    if not node.apart or reaches(state, node, by, place_for(state, file, by).origin):
         give_fetch(decision, node, file, by, cmd.Purpose.PREFETCH, priority)
         return True
     relay = relay_for(state, file)

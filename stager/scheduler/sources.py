@@ -35,10 +35,13 @@ def place_for(state: State, file: FileEntry, run: str) -> FetchPlace:
     if held is not None:
         return FetchPlace(file.lfn, held.origin, held.path, held.token, state.paused(run, held.origin))
     lfn, sources = sources_left(state, file, run)
-    paused = [state.paused(run, source.location.origin) for source in sources] if state.paused_origins else [None]
-    at = paused.index(None) if None in paused else 0
+    at, fault = 0, None
+    if state.paused_origins:
+        paused = [state.paused(run, source.location.origin) for source in sources]
+        at = paused.index(None) if None in paused else 0
+        fault = paused[at]
     location = sources[at].location
-    return FetchPlace(lfn, location.origin, location.path, sources[at].token or "", paused[at])
+    return FetchPlace(lfn, location.origin, location.path, sources[at].token or "", fault)
 
 
 def denial(state: State, file: FileEntry, run: str) -> Fault | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from stager.planning.plan import Access
 from stager.scheduler import commands as cmd
+from stager.scheduler.accounting import inputs_of
 from stager.scheduler.direct_access import staged_directly
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.state import JobEntry, RunEntry, State
@@ -14,8 +15,17 @@ from stager.scheduler.state import JobEntry, RunEntry, State
 
 def staged_inputs(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> tuple[cmd.StagedInput, ...]:
     """In the order of writing; all that is not read directly is on the node."""
-    staged, files, held = [], state.files, forced_access(node, run, job)
-    for entry in run.workflow.jobs[job.id].inputs:
+    entries, there, held = run.workflow.jobs[job.id].inputs, inputs_of(state, run, job.id), forced_access(node, run, job)
+    if len(there) == len(entries):
+        # None is read directly, and none is named twice: the files stand in the same order.
+        return tuple(
+            [
+                cmd.StagedInput(entry.lfn, file.id, file.copies[node.id].generation, entry.path, held or planned_access(run, entry.lfn))
+                for entry, file in zip(entries, there, strict=True)
+            ]
+        )
+    staged, files = [], state.files
+    for entry in entries:
         lfn = entry.lfn
         if run.direct and run.reads_directly(lfn):
             staged.append(staged_directly(state, run, lfn, entry.path))

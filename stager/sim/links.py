@@ -54,6 +54,8 @@ class Links:
         self.bytes_per_s = dict(bytes_per_s)
         self._groups: dict[tuple[str, ...], Group] = {}
         self._active: list[Group] = []
+        # How many flows pass each link that any has passed, in the order in which they were first used.
+        self._users: dict[str, int] = {}
         # Flows of each group, by its number; and what rates all active groups had with so many.
         self._flows: list[int] = []
         self._shares: dict[tuple[int, ...], list[tuple[Group, float]]] = {}
@@ -69,6 +71,8 @@ class Links:
             group = self._groups[path] = Group(len(self._flows), tuple(link for link in path if link in self.bytes_per_s))
             self._flows.append(0)
             self._shares.clear()
+            for link in group.limits:
+                self._users.setdefault(link, 0)
         if not group.count:
             group.served = 0.0
             group.ends.clear()
@@ -77,6 +81,8 @@ class Links:
         self._count += 1
         heappush(group.ends, (flow.target, self._count, flow))
         group.count += 1
+        for link in group.limits:
+            self._users[link] += 1
         self._flows[group.number] += 1
         self._stale = True
         return flow
@@ -138,6 +144,8 @@ class Links:
         group = flow.group
         flow.alive = False
         group.count -= 1
+        for link in group.limits:
+            self._users[link] -= 1
         self._flows[group.number] -= 1
         group.carried += served - flow.begun
         if not group.count:
@@ -166,17 +174,9 @@ class Links:
         if len(self._shares) < SHARES_KEPT:
             self._shares[flows] = [(group, group.rate) for group in self._active]
 
-    def _users(self) -> dict[str, int]:
-        """How many flows pass each link that any passes, in the order in which links were first used."""
-        users: dict[str, int] = {}
-        for group in self._groups.values():
-            for link in group.limits:
-                users[link] = users.get(link, 0) + group.count
-        return {link: count for link, count in users.items() if count}
-
     def _fill(self) -> None:
         """Water filling: the link that gives its flows least settles their rate, and so on with what is left."""
-        users = self._users()
+        users = {link: count for link, count in self._users.items() if count}
         left = {link: self.bytes_per_s[link] for link in users}
         waiting = self._active
         while waiting:

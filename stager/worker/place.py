@@ -23,6 +23,7 @@ NAME_LENGTH_MAX = 180
 TOLD = "environment.json"
 # An attempt's logs are named several times while it lives.
 NAMES_KEPT = 10_000
+READ_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,22 @@ class Place:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
 
     def drop(self) -> None:
-        shutil.rmtree(self.directory, ignore_errors=True)
+        """After a release there are a few files in it, which `rmtree` takes twice as long to remove."""
+        try:
+            drop_files(self.directory)
+        except OSError:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def drop_files(directory: str) -> None:
+    """Removes a directory that holds nothing but files. Raises OSError for any other, and leaves what is not its own."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for name in os.listdir(descriptor):
+            os.unlink(name, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+    os.rmdir(directory)
 
 
 def packages_noted(place: Place) -> str:
@@ -152,8 +168,18 @@ def publish_json(path: str, value: Mapping[str, Any]) -> None:
 def read_json(path: str) -> dict[str, Any] | None:
     """None if it is not there, or was cut short by a power cut."""
     try:
-        with open(path, encoding="utf-8") as stream:
-            value = json.loads(stream.read())
+        value = json.loads(read_all(path))
     except (FileNotFoundError, ValueError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def read_all(path: str) -> bytes:
+    """Without a stream, as it is written."""
+    descriptor, parts = os.open(path, os.O_RDONLY | os.O_CLOEXEC), list[bytes]()
+    try:
+        while part := os.read(descriptor, READ_BYTES):
+            parts.append(part)
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)

@@ -202,6 +202,25 @@ def test_a_result_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert stat.S_IMODE(os.stat(f"{tmp_path}/o").st_mode) == 0o600
 
 
+def test_what_an_attempt_left_goes_with_its_sandbox_and_nothing_else_does(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("not an attempt's")
+    for name, inside in (("released", "attempt.json"), ("not", "sandbox/deep/out")):
+        place = Place.of(tmp_path, name)
+        path = Path(place.directory, inside)
+        path.parent.mkdir(parents=True)
+        path.write_text("{}")
+        (path.parent / "link").symlink_to(kept)
+        place.drop()
+        assert not Path(place.directory).exists()
+        place.drop()
+    led_away = Place.of(tmp_path, "led-away")
+    Path(led_away.directory).symlink_to(kept)
+    led_away.drop()
+    assert (kept / "file").read_text() == "not an attempt's"
+
+
 def test_a_file_cut_short_counts_as_none(tmp_path: Path) -> None:
     for text in ("", '{"outcome": "exi', "[]"):
         (tmp_path / "r").write_text(text)
