@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from stager.model.results import Result
+from stager.model.scatter import standing_jobs
 from stager.model.workflow import Job, Workflow, graph_of
 from stager.planning.job_key import key_of, unknown_variable
 from stager.planning.reuse import Known, Reuse
@@ -28,6 +29,7 @@ def guess(
 ) -> dict[str, Guess]:
     """By job, of those that run. `before`: what a job made the last time, whatever of."""
     graph, guessed, contents = graph_of(workflow), dict[str, Guess](), dict(found.contents)
+    standing = standing_jobs(workflow.scatters)
     for job_id in graph.order if found.runs and not workflow.engine else ():
         if job_id in found.reused:
             continue
@@ -36,7 +38,8 @@ def guess(
         needs = {
             entry.lfn: contents[entry.lfn] for entry in job.inputs if result is not None and graph.producer.get(entry.lfn) in found.runs
         }
-        if result is not None and needs and job.reuse and job_id not in forced and is_home(workflow, job, result, known):
+        unsure = needs or job_id in standing
+        if result is not None and unsure and job.reuse and job_id not in forced and is_home(workflow, job, result, known):
             guessed[job_id] = Guess(result, needs)
         if any(graph.readers[output.lfn] for output in job.outputs):
             last = result or before(job_id)

@@ -82,8 +82,8 @@ def assumed_rows(workflow: Workflow) -> dict[str, Rows]:
 
 def with_scatters(workflow: Workflow, expansion: Expansion) -> Workflow:
     """Of a workflow that is right but for what nobody can know yet."""
-    scattering, scatters = expansion.scattering, scatters_of(expansion, workflow)
-    workflow = with_waits(workflow, expansion)
+    scattering, workflow = expansion.scattering, with_waits(workflow, expansion)
+    scatters = scatters_of(expansion, workflow)
     reached = closure_of((job_id for each in scattering.open.values() for job_id in each.entry.ids), graph_of(workflow).children)
     again = {*scattering.open, *map(entry_name, reached)}
     entries = [entry for name, entry in expansion.entries.items() if name in again]
@@ -290,6 +290,7 @@ def made_of(workflow: Workflow, book: Book, rows: Mapping[str, Rows], strange_fr
             place, key = expansion.place_of(each.job, each.role, each.path, each.lfn)
             findings.note(place, key, each.message)
     findings.raise_if_any()
+    found = with_waits(found, expansion)
     scatters, told = scatters_of(expansion, found), set(assumed_notes(workflow.scatters))
     notes = (*[note for note in workflow.notes if note not in told], *assumed_notes(scatters))
-    return with_waits(replace(found, scatters=scatters, notes=notes), expansion)
+    return replace(found, scatters=scatters, notes=notes)

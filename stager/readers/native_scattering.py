@@ -6,6 +6,7 @@ are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -17,7 +18,7 @@ from stager.model.workflow import Job, JobOutput, Workflow, graph_of
 from stager.readers.native_references import rendered_path
 from stager.readers.native_spec import Axis, InputSpec, JobSpec, ScatterSpec
 from stager.readers.native_template import Template
-from stager.readers.paths import escape_wildcards
+from stager.readers.paths import escape_wildcards, pattern_of
 
 if TYPE_CHECKING:
     from stager.readers.native_expand import Expansion, JobEntry
@@ -149,19 +150,21 @@ def jobs_by_scatter(entry: JobEntry) -> dict[str, list[int]]:
 
 
 def with_waits(workflow: Workflow, expansion: Expansion) -> Workflow:
-    """Who may read what jobs make that are not known yet waits for one that stands for them, unless these wait for it."""
+    """Who may read what jobs make that are not known yet waits for one that stands for them, unless these wait for it. So does a job of an
+    entry that goes over what they make, and does not read it: it might not be there at all.
+    """
     readers = [entry for entry in expansion.entries.values() if any(reads_pattern(item) for item in entry.spec.inputs)]
     opened = expansion.scattering.open.values()
     graph = graph_of(workflow)
-    for each in opened if readers else ():
+    for each in opened:
         positions = jobs_by_scatter(each.entry)
         for name in each.unknown:
             ids = [each.entry.ids[position] for position in positions.get(name, ())]
             if not ids:
                 continue
             row = {key: value for key, value in each.entry.rows[positions[name][0]].items() if key not in each.entry.spec.axes[-1].keys}
-            follow = (made for other in opened if name in other.above for made in other.made)
-            globs = tuple(dict.fromkeys((*made_by(each.entry.spec, row), *follow)))
+            follow = [other for other in opened if name in other.above]
+            globs = tuple(dict.fromkeys((*made_by(each.entry.spec, row), *(made for other in follow for made in other.made))))
             tied = closure_of(ids[:1], graph.parents) | closure_of(ids, graph.children)
             more = {
                 job_id: with_wait(workflow.jobs[job_id], ids[0])
@@ -170,6 +173,11 @@ def with_waits(workflow: Workflow, expansion: Expansion) -> Workflow:
                 for job_id, own in zip(entry.ids, entry.rows, strict=True)
                 if job_id not in tied and may_read(entry.spec, own, globs)
             }
+            for other in follow:
+                over = [pattern_of(glob) for glob in globs_of(other.entry.spec.outer)]
+                unread = [job_id for job_id in other.entry.ids if job_id not in tied and not reads_one(workflow.jobs[job_id], over)]
+                if other.entry.spec.scatter is None:
+                    more |= {job_id: with_wait(workflow.jobs[job_id], ids[0]) for job_id in unread}
             if more:
                 workflow = replace(workflow, jobs=workflow.jobs | more)
                 graph = graph_of(workflow)
@@ -178,6 +186,11 @@ def with_waits(workflow: Workflow, expansion: Expansion) -> Workflow:
 
 def with_wait(job: Job, other: str) -> Job:
     return replace(job, after=(*job.after, other))
+
+
+def reads_one(job: Job, patterns: Sequence[re.Pattern[str]]) -> bool:
+    """It waits for what its values are of."""
+    return any(pattern.fullmatch(entry.lfn) for entry in job.inputs for pattern in patterns)
 
 
 def reads_pattern(item: InputSpec) -> bool:

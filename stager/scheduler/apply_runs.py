@@ -33,7 +33,7 @@ def run_submitted(state: State, event: ev.RunSubmitted) -> None:
     run.ids, run.is_engines, run.assumed = event.ids, workflow.engine != "", assumed_jobs(workflow.scatters)
     run.tenant, run.priority, run.passed = event.tenant, event.priority, event.passed
     begin_sharing(state, run)
-    if event.sharing is not None and not workflow.scatters:
+    if event.sharing is not None:
         run.guessed = {each.reused.job: each for each in event.sharing.guessed}
     if event.budget is not None:
         begin_budget(state, run, event.budget)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from stager.model.scatter import unknown
 from stager.planning.plan import GuessedJob, ReusedOutput
+from stager.planning.reuse import closure
 from stager.scheduler import commands as cmd
 from stager.scheduler.decision import Decision
 from stager.scheduler.keeping import may_be_linked
@@ -36,6 +38,9 @@ class Below:
     def __init__(self, state: State, run: RunEntry, job_id: str) -> None:
         self.state, self.run = state, run
         self.roomy: bool | None = None
+        # What is below members that are not known may be another job, or none, when they are; and who names them has to run to do so.
+        self.unsure = closure(run.assumed, run.graph.children) if run.assumed else set()
+        self.unsure |= {each.maker for each in unknown(run.workflow.scatters)} if run.assumed else set()
         self.found: dict[str, GuessedJob] = {}
         self.made: dict[str, ReusedOutput] = {}
         waiting = [job_id]
@@ -51,7 +56,7 @@ class Below:
     def is_as_guessed(self, job_id: str, each: GuessedJob) -> bool:
         """It has not begun, was never made by this run, and each input has come out as it must."""
         own = (self.state.files[self.run.file_ids[output.lfn]] for output in self.run.workflow.jobs[job_id].outputs)
-        if self.run.jobs[job_id].state not in NOT_BEGUN or any(file.blake3 or file.copies for file in own):
+        if job_id in self.unsure or self.run.jobs[job_id].state not in NOT_BEGUN or any(file.blake3 or file.copies for file in own):
             return False
         return all(self.content(lfn) == blake3 for lfn, blake3 in each.needs.items())
 

@@ -80,6 +80,9 @@ def run_scattered(state: State, event: ev.RunScattered) -> None:
         grow(state, run, event.workflow, event.plan)
         for each in found:
             del run.members[each.name]
+            if run.guessed:
+                # What is below it is known now.
+                state.done_of_guess.append((run.id, each.maker))
         return
     # The first of those that can still fail does, by a command.
     for job_id in standing_for(run, found[0])[1:]:
@@ -133,6 +136,7 @@ def grow(state: State, run: RunEntry, workflow: Workflow, plan: Plan) -> None:
     run.inputs, run.footprints_bytes, run.stays_from, run.safety, run.ahead = {}, [], {}, None, None
     for entry in plan.jobs:
         state.enter_node(entry.node)
+    run.guessed = {name: each for name, each in run.guessed.items() if workflow.jobs.get(name) == old.jobs.get(name)}
     run.jobs = {}
     for entry in plan.jobs:
         job = jobs_before.get(entry.job)

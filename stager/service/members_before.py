@@ -56,7 +56,7 @@ def with_members_before(
 def standing_for_unknown(workflow: Workflow, store: ResultsStore, tenant: str) -> Workflow:
     """With what the run before named, of the same input or of another, in the place of what is not known."""
     asked: set[str] = set()
-    while left := [each for each in unknown(workflow.scatters) if not each.said and each.name not in asked]:
+    while left := [each for each in unknown(workflow.scatters) if each.name not in asked]:
         asked.update(each.name for each in left)
         rows = {each.name: store.members_before(tenant, workflow.name, each.maker, each) for each in left}
         known = {name: found for name, found in rows.items() if found}

@@ -20,7 +20,7 @@ from stager.adapters.results_store import ResultsStore, damaged, open_to_read
 from stager.model.errors import InvalidInput, Refused, StagerError, Transient
 from stager.model.files import FileKind, Location, Source
 from stager.model.results import KeptOutput, Result, SeenAt, origin_key
-from stager.model.scatter import unknown
+from stager.model.scatter import standing_jobs, unknown
 from stager.model.units import format_size
 from stager.model.workflow import Origin, OriginKind, Workflow, graph_of
 from stager.planning.job_key import differences
@@ -61,7 +61,7 @@ class Remembered:
     def leave_kept(self, workflow: Workflow) -> None:
         """Nothing that nodes keep is taken over."""
         self.known = replace(self.known, kept={})
-        self.reuse = decide(workflow, self.known, self.forced)
+        self.reuse = decided(workflow, self.known, self.forced)
 
     def bring_finals(self) -> None:
         """Those that are reused, to where this run has them; also in the place of one that came along, which it would replace. Raises
@@ -144,7 +144,23 @@ def found_in(store: ResultsStore, workflow: Workflow, asker: Asker, answers: Ans
         return results[key]
 
     known = Known(contents, held, result_of, asker.values(store, names), look.unknown, kept)
-    return Remembered(decide(workflow, known, forced), known, look.hashed, look.to_fetch, store, brought=look.brought, forced=forced)
+    return Remembered(
+        decided(workflow, known, forced),
+        known,
+        look.hashed,
+        look.to_fetch,
+        store,
+        brought=look.brought,
+        forced=forced,
+    )
+
+
+def decided(workflow: Workflow, known: Known, forced: Collection[str]) -> Reuse:
+    """Of a job that is only assumed nobody knows whether it will be there."""
+    standing = standing_jobs(workflow.scatters)
+    found = decide(workflow, known, {*forced, *standing})
+    found.runs |= dict.fromkeys(standing & found.runs.keys(), "it is assumed, and known only when a list is made")
+    return found
 
 
 def named(workflow: Workflow, option: str, names: Sequence[str]) -> set[str]:

@@ -16,7 +16,7 @@ from stager import wire
 from stager.adapters.run_records import RunRecord, RunRecords
 from stager.model.errors import InvalidInput, Refused
 from stager.model.places import overlaps
-from stager.model.scatter import unknown
+from stager.model.scatter import standing_jobs, unknown
 from stager.model.tenants import Tenant
 from stager.model.units import format_money, format_size, parse_money
 from stager.model.workflow import CycleFound, Workflow, final_places, graph_of
@@ -363,13 +363,15 @@ def check_reused(workflow: Workflow, reused: Sequence[ReusedJob]) -> None:
 
 def check_guessed(workflow: Workflow, sharing: Sharing | None) -> None:
     """They are jobs of the workflow, and what they need others of it make. Raises InvalidInput."""
+    standing = standing_jobs(workflow.scatters)
     for each in sharing.guessed if sharing is not None else ():
         job, producer = workflow.jobs.get(each.reused.job), graph_of(workflow).producer
         made, read = (
             {output.lfn for output in job.outputs} if job else set[str](),
             {entry.lfn for entry in job.inputs} if job else set[str](),
         )
-        if not {output.lfn for output in each.reused.outputs} <= made or not set(each.needs) <= read & producer.keys() or not each.needs:
+        needs = set(each.needs) <= read & producer.keys() and (each.needs or each.reused.job in standing)
+        if not {output.lfn for output in each.reused.outputs} <= made or not needs:
             raise InvalidInput(f"what is guessed of {each.reused.job!r} is of no job of this workflow; plan again", subject=workflow.name)
 
 

@@ -89,9 +89,9 @@ class Scattering:
             if isinstance(made, StagerError):
                 raise made
             workflow, plan = made
-            plan = continued(run, workflow, placed_here(plan, self.state.nodes))
             if why := why_not(run, workflow):
                 raise Refused(why, code="scatter_failed", subject=scatter.name)
+            plan = continued(run, workflow, placed_here(plan, self.state.nodes))
             self.run_service.require_room(run, workflow, plan)
         except StagerError as problem:
             if facts.also:

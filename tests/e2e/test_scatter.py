@@ -171,6 +171,94 @@ def test_a_scheduler_that_is_killed_makes_each_job_once(bed: Bed) -> None:
     assert len(set(ran)) == 200 and len(ran) <= 202 + 2
 
 
+MANY = """stager: 1
+name: many
+on_exists: replace
+defaults: {isolate: off, retries: 0, env_pass: [RAN]}
+files: {raw: "here:raw/*.txt"}
+jobs:
+  list: {run: 'echo list >> "$RAN"; sh list.sh > names.txt', inputs: [here:list.sh], outputs: [names.txt]}
+  part:
+    scatter: {over: names.txt, as: name, expect: 3}
+    run: echo {name} >> "$RAN"; tr a-z A-Z < raw/{name}.txt > {name}.part
+    inputs: ["raw/{name}.txt"]
+    outputs: ["{name}.part"]
+  turn:
+    foreach: {part: "*.part"}
+    run: echo turn-{part.stem} >> "$RAN"; rev {part} > {part.stem}.turn
+    inputs: ["{part}"]
+    outputs: ["{part.stem}.turn"]
+  gather: {run: 'echo gather >> "$RAN"; cat *.turn > all.txt', inputs: ["*.turn"], outputs: {all.txt: "here:out/"}}
+"""
+
+
+def test_a_scattered_run_that_is_submitted_again_runs_what_changed(short_dir: Path) -> None:
+    """Whether the list is known from the start, or was made again and names the same."""
+    bed = Bed(short_dir, reuse="on")
+    try:
+        (bed.place / "w.yml").write_text(MANY)
+        (bed.place / "raw").mkdir()
+        names = [f"m{number}" for number in range(6)]
+        for name in [*names, "new"]:
+            (bed.place / "raw" / f"{name}.txt").write_text(f"{name}\n")
+
+        def listing(*names: str, text: str = "") -> None:
+            (bed.place / "list.sh").write_text(f"{text}\nprintf '%s\\n' {' '.join(names)}\n")
+
+        def follows(*names: str) -> list[str]:
+            return sorted([*names, *(f"turn-{name}" for name in names), "gather"])
+
+        listing(*names)
+        bed.submit()
+        assert bed.ran() == sorted([*follows(*names), "list"])
+        assert "14 of 14 jobs reused" in bed.submit() and bed.ran() == []
+        (bed.place / "raw/m2.txt").write_text("other\n")
+        bed.submit()
+        assert bed.ran() == follows("m2") and "REHTO" in bed.made()
+        listing(*names, text="# a comment")
+        bed.submit()
+        assert bed.ran() == ["list"], "it named the same, so all that follows stands"
+        listing(*names[:-1], "new")
+        bed.submit()
+        assert bed.ran() == sorted([*follows("new"), "list"]) and "WEN" in bed.made() and "5M" not in bed.made()
+        assert set(bed.jobs("many-5").values()) == {"done"}
+    finally:
+        bed.stager.end()
+
+
+UNREAD = """stager: 1
+name: unread
+on_exists: replace
+defaults: {isolate: off, retries: 0, env_pass: [RAN]}
+jobs:
+  list: {run: cat given > names.txt, inputs: [here:given], outputs: [names.txt]}
+  part:
+    scatter: {over: names.txt, as: name}
+    run: echo {name} >> "$RAN"; echo {name} > {name}.part
+    outputs: ["{name}.part"]
+  turn:
+    foreach: {part: "*.part"}
+    run: echo turn-{part.stem} >> "$RAN"; echo {part} > {part.stem}.turn
+    outputs: ["{part.stem}.turn"]
+  gather: {run: cat *.turn > all.txt, inputs: ["*.turn"], outputs: {all.txt: "here:out/"}}
+"""
+
+
+def test_nothing_runs_for_a_member_that_is_only_assumed(short_dir: Path) -> None:
+    """Also what reads nothing of it, and what an earlier run made of one that is not there any more."""
+    bed = Bed(short_dir, reuse="on")
+    try:
+        (bed.place / "w.yml").write_text(UNREAD)
+        (bed.place / "given").write_text("a\nb\n")
+        bed.submit()
+        assert bed.ran() == ["a", "b", "turn-a", "turn-b"] and bed.made() == ["a.part", "b.part"]
+        (bed.place / "given").write_text("a\nc\n")
+        bed.submit()
+        assert bed.made() == ["a.part", "c.part"] and "c" in bed.ran() and not {"a", "b", "1", "turn-b", "turn-1"} & set(bed.ran())
+    finally:
+        bed.stager.end()
+
+
 def members_within(*names: int) -> list[str]:
     return sorted(f"{name}.{number:02d}" for name in names for number in range(1, name + 1))
 

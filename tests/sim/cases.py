@@ -43,7 +43,7 @@ from tests.sim.large_cases import LARGE, large, striped
 from tests.sim.outage_cases import with_long_outage
 from tests.sim.plans import modest, with_deterministic
 from tests.sim.reuse_cases import reused
-from tests.sim.scatter_cases import ScatterCase, ScatterWatch, scattered
+from tests.sim.scatter_cases import ScatterCase, ScatterWatch, scattered, scattered_again
 from tests.sim.slow_cases import slowed
 from tests.sim.tenant_cases import TenantWatch, with_tenants
 
@@ -359,6 +359,8 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "kept": lambda seed: kept((plain_case, runs_case, nodes_case, sizes_case)[seed % 4](seed)),
     "kept_faults": lambda seed: kept((faults_case, node_faults_case, node_losses_case, interrupts_case)[seed % 4](seed)),
     "scatter": lambda seed: scattered((plain_case, runs_case, nodes_case)[seed % 3](seed)),
+    "scatter_again": lambda seed: scattered_again((plain_case, nodes_case)[seed % 2](seed)),
+    "scatter_again_faults": lambda seed: scattered_again((faults_case, node_faults_case, interrupts_case)[seed % 3](seed)),
     "scatter_faults": lambda seed: scattered((faults_case, node_faults_case, interrupts_case, node_losses_case)[seed % 4](seed)),
     "beside": lambda seed: beside((plain_case, runs_case, nodes_case, sizes_case)[seed % 4](seed)),
     "beside_faults": lambda seed: beside((faults_case, node_faults_case, node_losses_case, interrupts_case, varies_case)[seed % 5](seed)),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from stager.model.files import Destination, Location, OnExists
 from stager.model.ids import produced_file_id
 from stager.model.results import KeptOutput, MadeOutput, Result, SeenAt
+from stager.model.scatter import standing_jobs, unknown
 from stager.model.workflow import Job, Workflow, graph_of
 from stager.planning.guess import guess
 from stager.planning.job_key import key_of
@@ -100,17 +101,18 @@ def guessed_part(
     held = {
         lfn: SeenAt("", file.destination.location.path, f"earlier {lfn}", sizes[lfn], made[lfn], 0.0, "readback")
         for lfn, file in edit.files.items()
-        if file.destination is not None and random.random() < 0.8
+        if file.destination is not None and lfn in made and random.random() < 0.8
     }
     contents = {lfn: made[lfn] for lfn, file in edit.files.items() if file.is_external}
     known = Known(contents, held, results.get, kept=kept)
-    reuse = decide(edit, known, ())
+    makers, standing = {each.maker for each in unknown(edit.scatters)}, standing_jobs(edit.scatters)
+    reuse = decide(edit, known, makers | standing)
     plan = make_plan(edit, case.topology, spill_origin=spill)
     if reuse.reused:
         whole = widened(make_plan(residual(edit, reuse), case.topology, spill_origin=spill), edit, reuse, case.topology.nodes[0].id)
         if reuse.kept and sum(file.size_bytes for file in whole.files) > whole.capacity_bytes:
             known = replace(known, kept={})
-            reuse = decide(edit, known, ())
+            reuse = decide(edit, known, makers | standing)
             whole = widened(make_plan(residual(edit, reuse), case.topology, spill_origin=spill), edit, reuse, case.topology.nodes[0].id)
         plan = whole if reuse.reused else plan
     found = Remembered(reuse, known)

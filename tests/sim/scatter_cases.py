@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from stager.model.files import Destination, File, Location
+from stager.model.files import Destination, File, Location, OnExists
 from stager.model.scatter import Rows, Scatter, ScatterForm
 from stager.model.workflow import Job, JobInput, JobOutput, Workflow
 from stager.planning.make_plan import make_plan
@@ -59,8 +59,11 @@ class Scattered:
 
 @dataclass(frozen=True)
 class ScatterCase:
+    """`edit`: of a run that was submitted again, by which some of its jobs have another comment, and all finals another place."""
+
     base: Workflow
     each: tuple[Scattered, ...]
+    edit: str = ""
 
     def workflow(self, known: Mapping[str, Rows]) -> Workflow:
         """As it is when the members of these scatters are known."""
@@ -90,7 +93,8 @@ class ScatterCase:
             jobs[f"{one.name}-end"] = work(f"{one.name}-end", (gathered,), (), ())
             standing = tuple(firsts) if rows is None else ()
             scatters.append(Scatter(one.scatter, one.over, ("value",), one.maker, ScatterForm.LINES, standing, rows))
-        return replace(self.base, files=files, jobs=jobs, scatters=tuple(scatters))
+        found = replace(self.base, files=files, jobs=jobs, scatters=tuple(scatters))
+        return edited(found, self.edit) if self.edit else found
 
     @staticmethod
     def _within(one: Scattered, value: str, maker: str, over: str, rows: Rows | None) -> tuple[Scatter, tuple[str, ...]]:
@@ -151,6 +155,67 @@ def scatter_case(random: Random, base: Workflow) -> ScatterCase:
             within = {name: tuple((each,) for each in random.sample("uvwxyz12", random.choice((0, 1, 2, 4)))) for name in names}
         found.append(Scattered(f"s{number}", over, maker_id, reads, *facts, assumed, rows, within, random.choice(ASSUMED)))
     return ScatterCase(base, tuple(found))
+
+
+def edited(workflow: Workflow, edit: str) -> Workflow:
+    files = dict(workflow.files)
+    for lfn, file in files.items():
+        if file.destination is not None:
+            where = file.destination.location
+            files[lfn] = replace(file, destination=Destination(Location(where.origin, f"again/{where.path}"), OnExists.REPLACE))
+    commented = (job for job in workflow.jobs.values() if Random(f"{edit}/{job.id}").random() < 0.15)
+    jobs = {job.id: replace(job, env=(*job.env, ("COMMENT", edit))) for job in commented}
+    return replace(workflow, jobs=workflow.jobs | jobs, files=files)
+
+
+def scattered_again(case: Case) -> Case:
+    """A run that knew its members, and the same once more: some of its jobs were edited, and make the same. Most of the members that stand
+    for those that are not known are those that will be.
+    """
+    # Both import this.
+    from tests.sim.cut_off_cases import guessed_part
+    from tests.sim.kept_cases import MUCH, distinct
+
+    random = Random(f"scattered again/{case.seed}")
+    base, spill = distinct(case.workflows[0]), case.plans[0].spill_origin
+    drawn = scatter_case(random, base)
+    first = replace(drawn.workflow(drawn.all_rows()), scatters=())
+
+    def before(rows: Rows) -> Rows:
+        left = tuple(row for row in rows if random.random() < 0.9)
+        return (*left, ("gone",)) if random.random() < 0.2 or not left else left
+
+    def now(rows: Rows) -> Rows:
+        return tuple(row for row in rows if random.random() < 0.85)
+
+    each = tuple(replace(each, assumed=before(each.rows), rows=now(each.rows)) for each in drawn.each)
+    part = ScatterCase(base, each, f"edit {case.seed}")
+    edit, whole = part.workflow({}), part.workflow(part.all_rows())
+    sized = [make_plan(each, case.topology, spill_origin=spill) for each in (first, edit, whole)]
+    least, is_roomy = max(plan.smallest_capacity_bytes for plan in sized), random.random() < 0.8
+    most = 12 * max(entry.footprint_bytes for plan in sized for entry in plan.jobs)
+    least = 1 + 4 * sum(file.size_bytes for plan in sized for file in plan.files) if is_roomy else max(least, most)
+    topology = replace(
+        case.topology, nodes=tuple(replace(node, capacity_bytes=max(least, node.capacity_bytes)) for node in case.topology.nodes)
+    )
+    case = replace(case, topology=topology)
+    plan, jobs, sharing = guessed_part(random, case, first, edit, spill, "")
+    first_plan = make_plan(first, topology, spill_origin=spill)
+    return replace(
+        case,
+        workflows=[first, edit],
+        plans=[first_plan, plan],
+        reused=((), jobs),
+        sharing=(None, sharing),
+        starts_s=(0.0, random.choice((0.5, 1.5, 2.5)) * (first_plan.makespan_s + 1) + 0.01),
+        policy=replace(case.policy, keep_results_bytes=random.choice((0, MUCH, MUCH)), keep_results_s=1e9),
+        interrupts=tuple(each for each in case.interrupts if each[1] == 0),
+        tenants=(),
+        scatters=(ScatterCase(base, ()), part),
+        slack_s=case.slack_s + 60.0 + 40 * sum(each.makespan_s for each in sized) * max(case.spread.durations, 1.0),
+        must_succeed=case.must_succeed and case.spread.sizes == 1.0 and not case.spread.contents_vary and (spill is not None or is_roomy),
+        resumes_max=case.resumes_max + 30 if case.resumes_max else 0,
+    )
 
 
 def scattered(case: Case) -> Case:

@@ -33,3 +33,16 @@ def test_what_follows_from_the_same_does_not_run_again() -> None:
                 needs = guessed[job_id].needs
                 assert all(made.get(lfn, blake3) == blake3 for lfn, blake3 in needs.items()), (seed, job_id)
     assert taken > 100 and ran > 100, "else nothing was tried"
+
+
+def test_of_a_run_that_scatters_again_members_that_are_the_same_are_taken_over() -> None:
+    taken = ran = 0
+    for seed in range(40):
+        world = check(KINDS["scatter_again"](seed))
+        given = [command for _, commands in world.journal for command in commands]
+        began = {command.job for command in given if isinstance(command, cmd.StartAttempt) and command.run == "r1"}
+        remade = {command.job for command in given if isinstance(command, cmd.RemakeFile) and command.run == "r1"}
+        over = {command.job for command in given if isinstance(command, cmd.TakeOver) and command.run == "r1" and "[" in command.job}
+        assert not (over - remade) & began, seed
+        taken, ran = taken + len(over), ran + len({job for job in began if "[" in job})
+    assert taken > 30 and ran > 30, (taken, ran)

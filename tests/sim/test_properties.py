@@ -49,6 +49,8 @@ SHORT = {
     "kept_faults": 200,
     "scatter": 200,
     "scatter_faults": 200,
+    "scatter_again": 200,
+    "scatter_again_faults": 200,
     "beside": 200,
     "beside_faults": 200,
     "cut_off": 200,

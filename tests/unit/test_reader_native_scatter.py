@@ -327,6 +327,23 @@ def test_what_stands_for_members_is_never_in_the_way_of_those_that_are_known(pla
         expanded(one, {"part[t.list]": (("3",),)})
 
 
+def test_who_goes_over_what_members_make_and_does_not_read_it_waits_all_the_same(place: Path) -> None:
+    text = """jobs:
+  a: {run: echo, outputs: [a.txt, ref, k.b]}
+  b: {scatter: {over: a.txt, as: x}, run: "echo {x}", outputs: ["{x}.b"]}
+  unread: {foreach: {b: "*.b"}, run: "echo {b}", inputs: [ref], outputs: ["{b}.u"]}
+  words: {foreach: {w: "{w}.b"}, run: "echo {w}", outputs: ["{w}.w"]}
+  reads: {foreach: {b: "*.b"}, run: "echo {b}", inputs: ["{b}"], outputs: ["{b}.r"]}
+"""
+    workflow = read(place, text)
+    assert workflow.jobs["unread[1.b]"].after == workflow.jobs["words[1]"].after == ("b[1]",)
+    assert workflow.jobs["reads[1.b]"].after == workflow.jobs["reads[k.b]"].after == ()
+    standing = standing_jobs(workflow.scatters)
+    assert {"b[1]", "unread[1.b]", "words[1]", "reads[1.b]"} <= standing and not standing & {"a", "reads[k.b]"}
+    known = expanded(workflow, {"b": (("y",),)})
+    assert known.jobs["unread[y.b]"].after == () == known.jobs["words[y]"].after
+
+
 def test_what_nobody_asked_for_stays_away_when_members_are_known(place: Path) -> None:
     text = """jobs:
   a: {run: echo, outputs: [a.txt]}

@@ -187,6 +187,17 @@ def test_who_began_before_it_was_scattered_over_is_not_scattered_over(rig: Rig) 
     assert why_not(rig.run, rig.run.workflow) == ""
 
 
+def test_a_definition_without_a_job_that_has_begun_is_a_fault(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, TEXT.replace("as: n}", "as: n, expect: 2}"), {"part": (("x",),)})
+    rig.machine.step(rig.ended)
+    rig.run.jobs["part[2]"].state = JobState.DONE
+    scattering = rig.scattering()
+    scattering.saw([], [])
+    event = rig.told()
+    assert event.fault is not None and "job 'part[2]' is done, and would be another one" in event.fault.message
+    scattering.close()
+
+
 def test_a_definition_that_came_too_late_is_none_that_a_snapshot_refers_to(rig: Rig) -> None:
     rig.machine.step(rig.ended)
     scattering = rig.scattering()

@@ -32,6 +32,8 @@ class JoinChecker(QuietChecker):
 
     def heard(self, world: SimWorld, events: Sequence[Any]) -> None:
         for event in events:
+            if isinstance(event, ev.RunScattered):
+                self.expected.pop(event.run, None)
             if isinstance(event, ev.RunSubmitted | ev.RunResumed):
                 # One that comes back stands behind the others.
                 if event.run not in self.entered or event.run in self.over:
