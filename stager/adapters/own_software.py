@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import stager
@@ -23,6 +24,8 @@ from stager.model.errors import Refused
 EXTRA = "cluster"
 # What a host that is brought up does not need: it reaches no other one by ssh.
 NOT_SENT = frozenset({"paramiko"})
+# What it needs for jobs that want it, by the module that says that it is here: nobody can install anything there afterwards.
+SENT_IF_HERE = {"rattler": "py-rattler"}
 NAME_DIGITS = 12
 PROGRAM = b'#!/bin/sh\nexec "$(dirname "$0")/python" -m stager.cli "$@"\n'
 # Of an installed package: what is true of its place here only.
@@ -93,12 +96,13 @@ def needed_modules() -> Iterator[tuple[str, Path]]:
 
 
 def needed_packages() -> list[metadata.Distribution]:
-    """What the metadata of stager ask for, and of these what theirs do."""
+    """What the metadata of stager ask for, and of these what theirs do. And what else is here that hosts make environments with."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
     found: dict[str, metadata.Distribution] = {}
-    left, seen = [("stager", ""), ("stager", EXTRA)], set()
+    besides = [(package, "") for module, package in SENT_IF_HERE.items() if find_spec(module) is not None]
+    left, seen = [("stager", ""), ("stager", EXTRA), *besides], set()
     while left:
         name, extra = asked = left.pop()
         if asked in seen or name in NOT_SENT:
