@@ -21,6 +21,7 @@ from stager.planning.plan import ReusedJob
 from stager.readers.sniff import sniff
 from stager.service.prepare import (
     Ready,
+    SubmitContext,
     SubmitOptions,
     as_asked,
     make_destinations,
@@ -61,11 +62,12 @@ def submit_here(
         from stager.cli.bounds import require_unbounded
 
         require_unbounded(bounds, workflow.bounds)
-    workflow = with_members(workflow, settings, access, asked)
-    ready = ready_to_run(workflow, settings, access, asked)
+    context = SubmitContext(settings, access, asked)
+    workflow = with_members(workflow, context)
+    ready = ready_to_run(workflow, context)
     plan, reused = ready.plan, told_reuse(workflow, ready, by_name=asked.reuse_by_name)
     budget = ready.within.budget if ready.within is not None else None
-    for line in ready.within.lines if ready.within is not None else ():
+    for line in (*ready.notes, *(ready.within.lines if ready.within is not None else ())):
         click.echo(line, err=True)
     if plan_file is not None:
         from stager.cli.approved_plan import as_approved

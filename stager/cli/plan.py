@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,8 +47,9 @@ from stager.planning.plan_json import from_json, to_json
 from stager.planning.policy import Limits
 from stager.planning.reuse import as_far_as
 from stager.ports import OriginAccess
-from stager.service.destinations import Answers, already_there, at_destinations, refusal
+from stager.service.destinations import Answers, already_there, at_destinations, made_again, refusal
 from stager.service.prepare import (
+    SubmitContext,
     SubmitOptions,
     as_asked,
     chosen_within,
@@ -57,6 +58,7 @@ from stager.service.prepare import (
     plan_of,
     plan_with,
     policy_of,
+    reused_in,
     topology_of,
     with_members,
 )
@@ -214,7 +216,7 @@ def command(
     options_here = SubmitOptions(spill, ignore_profiles, no_direct, copies, **asked.words())
     access = IonodeOriginAccess(settings.environ)
     workflow = as_asked(read_only(settings, file, output_origin, given, access), options_here)
-    workflow = with_members(workflow, settings, access, options_here)
+    workflow = with_members(workflow, SubmitContext(settings, access, options_here))
     if not of_all and shown.explain is None:
         options_here = bounded(options_here, bounds, settings, workflow)
     plan_here(settings, workflow, access, options_here, cluster, shown, simulated=simulated)
@@ -258,8 +260,9 @@ def plan_here(
     profiles, policy = load_profiles(settings), policy_of(asked.no_direct, copies)
     topology = cluster_topology(cluster, workflow) if cluster is not None else topology_of(settings, workflow)
     of_all = (shown.output is not None and shown.drawn is None) or explain is not None or cluster is not None or simulated
+    context = SubmitContext(settings, access, asked)
     answers = at_destinations(workflow, access) if explain is None and not workflow.engine else {}
-    found = None if of_all else found_before(workflow, settings, asked, answers)
+    found = None if of_all else found_before(workflow, context, answers)
     if asked.within is not None:
         plan = plan_chosen(settings, workflow, asked, found)
     elif found is None:
@@ -274,7 +277,7 @@ def plan_here(
         return
     show(shown, workflow, plan, workflow.notes, values_of(workflow))
     if not workflow.engine:
-        tell_taken(workflow, settings, access, answers)
+        tell_taken(workflow, context, answers, None if of_all else reused_in(found))
     check_capacity(plan)
     check_hosts(workflow, topology)
     if simulated:
@@ -298,7 +301,7 @@ def plan_chosen(settings: Settings, workflow: Workflow, asked: SubmitOptions, fo
 def job_explained(workflow: Workflow, settings: Settings, access: OriginAccess, asked: SubmitOptions, job_id: str) -> list[str]:
     from stager.service.reusing import explain_job
 
-    found = found_before(workflow, settings, asked, at_destinations(workflow, access))
+    found = found_before(workflow, SubmitContext(settings, access, asked), at_destinations(workflow, access))
     if found is None:
         return [f"job {job_id}: {workflow.engine} runs it"]
     return explain_job(workflow, found, job_id, "")
@@ -352,8 +355,12 @@ def finals_of(workflow: Workflow) -> frozenset[str]:
     return frozenset(lfn for lfn, file in workflow.files.items() if file.is_final)
 
 
-def tell_taken(workflow: Workflow, settings: Settings, access: OriginAccess, answers: Answers) -> None:
-    """Tells the finals that `submit` would refuse, beside the plan: nothing of the plan depends on them."""
-    taken = [each.name for each in already_there(workflow, access, StateDir(settings.state_dir).runs, answers=answers) if each.stops]
-    if taken:
+def tell_taken(workflow: Workflow, context: SubmitContext, answers: Answers, reused: Collection[str] | None) -> None:
+    """Tells the finals that `submit` would refuse, beside the plan, and those that may come out otherwise than they are there: nothing of
+    the plan depends on them. `reused` None: which jobs run is not known.
+    """
+    there = already_there(workflow, context.access, StateDir(context.settings.state_dir).runs, answers=answers)
+    if taken := [each.name for each in there if each.stops]:
         click.echo(f"note: `submit` would refuse this: {refusal(taken)}", err=True)
+    for note in made_again(workflow, there, reused) if reused is not None else ():
+        click.echo(note, err=True)

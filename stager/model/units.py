@@ -100,6 +100,7 @@ def parse_money(text: str) -> tuple[float, str]:
     return float(match[1]), match[2].upper()
 
 
-def counted(count: int, what: str) -> str:
-    """`1 file`, `2 files`."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def counted(count: int, what: str, one: str = "", more: str = "") -> str:
+    """`1 file`, `2 files`; with what one does and more do: `1 file is there`, `2 files are there`."""
+    does = one if count == 1 else more
+    return f"{count} {what}{'' if count == 1 else 's'}{f' {does}' if does else ''}"

@@ -6,18 +6,19 @@ there is known by its token and stands in nobody's way: the same content is adop
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from stager.adapters.run_records import Written, is_under_way, written_before
 from stager.model.errors import Fault, Refused, StagerError
 from stager.model.files import FileKind, OnExists
+from stager.model.units import counted
 from stager.model.workflow import Workflow
 from stager.ports import OriginAccess, OriginEntry
 from stager.readers.resolve import ask_origin
 
-NAMED_MAX = 200
+NAMED_MAX, TOLD_MAX = 200, 5
 # By origin and path of a destination.
 Answers = Mapping[tuple[str, str], OriginEntry | Fault]
 DESTINATION_EXISTS = "destination_exists"
@@ -83,12 +84,29 @@ def answered(workflow: Workflow, origin: str, paths: Collection[str], access: Or
 
 def require_free(
     workflow: Workflow, access: OriginAccess, records: Path, tenant: str | None = None, answers: Answers | None = None
-) -> None:
-    """Raises Refused that names each destination that no final of this run may be written over."""
-    taken = [each.name for each in already_there(workflow, access, records, tenant, answers) if each.stops]
+) -> list[There]:
+    """Those that are there. Raises Refused that names each destination that no final of this run may be written over."""
+    there = already_there(workflow, access, records, tenant, answers)
+    taken = [each.name for each in there if each.stops]
     # A run of it that has not ended may be writing them. The scheduler refuses two at a time, and names that run.
     if taken and not is_under_way(records, workflow.name, tenant):
         raise Refused(refusal(taken), code=DESTINATION_EXISTS, subject=taken[0])
+    return there
+
+
+def made_again(workflow: Workflow, there: Sequence[There], reused: Container[str]) -> tuple[str, ...]:
+    """What to tell of finals that earlier runs left at their destinations and that jobs of this run make again: nobody knows yet whether
+    they come out the same. `reused`: jobs that do not run.
+    """
+    own = {(each.origin, each.path): each.name for each in there if each.own}
+    made = [workflow.files[output.lfn].destination for job in workflow.jobs.values() if job.id not in reused for output in job.outputs]
+    names = [name for to in made if to is not None and (name := own.get((to.location.origin, to.location.path))) is not None]
+    if not names:
+        return ()
+    listed = ", ".join([*names[:TOLD_MAX], *([f"and {len(names) - TOLD_MAX} more"] if len(names) > TOLD_MAX else [])])
+    left = counted(len(names), "final", "at its destination, and its job runs", "at their destinations, and their jobs run")
+    then = "what comes out the same is adopted; other content is not written there, and the run ends not_durable"
+    return (f"note: an earlier run left {left} again: {listed}; {then}, but for `on_exists: replace`",)
 
 
 def refusal(taken: list[str]) -> str:

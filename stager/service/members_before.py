@@ -6,7 +6,6 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 
@@ -14,26 +13,18 @@ from stager.adapters.results_store import ResultsStore
 from stager.model.scatter import Rows, assumed_jobs, unknown
 from stager.model.workflow import Workflow, graph_of
 from stager.planning.reuse import as_far_as, closure
-from stager.ports import OriginAccess
 from stager.readers.native_scatter import expanded
 from stager.service.destinations import at_destinations
-from stager.service.prepare import SubmitOptions, found_before
+from stager.service.prepare import SubmitContext, found_before
 from stager.service.reusing import Remembered
-from stager.service.settings import Settings
 
 
-def with_members_before(
-    workflow: Workflow,
-    settings: Settings,
-    access: OriginAccess,
-    options: SubmitOptions,
-    tenant: str | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Workflow:
+def with_members_before(workflow: Workflow, context: SubmitContext) -> Workflow:
     """Raises what would stop the submit."""
+    tenant = context.tenant
 
     def found_of(asked: Workflow) -> Remembered | None:
-        return found_before(replace(asked, scatters=()), settings, options, at_destinations(asked, access), tenant, env)
+        return found_before(replace(asked, scatters=()), context, at_destinations(asked, context.access))
 
     while unknown(workflow.scatters):
         found = found_of(workflow)

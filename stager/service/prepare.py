@@ -30,7 +30,7 @@ from stager.ports import OriginAccess
 from stager.readers.lines import Node
 from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat
-from stager.service.destinations import Answers, at_destinations, require_free
+from stager.service.destinations import Answers, at_destinations, made_again, require_free
 from stager.service.live_nodes import has_stores, limits_of, topology_here, with_joined
 from stager.service.profiles import load_copying, load_links, load_overhead, load_profiles
 from stager.service.settings import Settings
@@ -75,33 +75,41 @@ class SubmitOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SubmitContext:
+    """Where a submit is prepared, how and for whom. `tenant` None: the owner. `env`: of the submitter; None: that of the settings."""
+
+    settings: Settings
+    access: OriginAccess
+    options: SubmitOptions
+    tenant: str | None = None
+    env: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """A run that may begin. `found`: what need not run of it; None: all of it runs. `within`: the way to run it that was chosen, where
-    somebody said what it may cost or when it is to end.
+    somebody said what it may cost or when it is to end. `notes`: what to tell of its finals before it begins.
     """
 
     plan: Plan
     found: Remembered | None = None
     within: Chosen | None = None
+    notes: tuple[str, ...] = ()
 
 
-def ready_to_run(
-    workflow: Workflow,
-    settings: Settings,
-    access: OriginAccess,
-    options: SubmitOptions,
-    tenant: str | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Ready:
+def ready_to_run(workflow: Workflow, context: SubmitContext) -> Ready:
     """Raises what would stop it. A tenant's directories are never made for it, and what an engine's run has no space for is one call, not
-    the run. `env`: of the submitter, where that is not the settings'.
+    the run.
     """
+    settings, access, options, tenant = context.settings, context.access, context.options, context.tenant
     require_targets(workflow, settings)
     require_destinations(workflow, access, new_directories(workflow) if tenant is None else ())
     answers = at_destinations(workflow, access) if not workflow.engine else {}
-    found = found_before(workflow, settings, options, answers, tenant, env)
+    found = found_before(workflow, context, answers)
+    notes: tuple[str, ...] = ()
     if not workflow.engine:
-        require_free(workflow, access, StateDir(settings.state_dir).runs, tenant, answers)
+        there = require_free(workflow, access, StateDir(settings.state_dir).runs, tenant, answers)
+        notes = made_again(workflow, there, reused_in(found))
     profiles, within = load_profiles(settings), None
     if options.within is None:
         plan = plan_with(workflow, settings, profiles, options, found)
@@ -111,7 +119,11 @@ def ready_to_run(
     require_spill_reached(workflow, plan, settings)
     if not workflow.engine:
         check_capacity(plan)
-    return Ready(plan, found, within)
+    return Ready(plan, found, within, notes)
+
+
+def reused_in(found: Remembered | None) -> Collection[str]:
+    return found.reuse.reused if found is not None else ()
 
 
 def require_targets(workflow: Workflow, settings: Settings) -> None:
@@ -135,21 +147,14 @@ def as_asked(workflow: Workflow, options: SubmitOptions) -> Workflow:
     return replace(found, anew=secrets.token_hex(8)) if options.verify_inputs else found
 
 
-def with_members(
-    workflow: Workflow,
-    settings: Settings,
-    access: OriginAccess,
-    options: SubmitOptions,
-    tenant: str | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Workflow:
+def with_members(workflow: Workflow, context: SubmitContext) -> Workflow:
     """With the jobs of members that an earlier run named, where that run stands for the job that would name them. Raises as a submit."""
     if not unknown(workflow.scatters):
         return workflow
     # Few workflows scatter over anything.
     from stager.service.members_before import with_members_before
 
-    return with_members_before(workflow, settings, access, options, tenant, env)
+    return with_members_before(workflow, context)
 
 
 def asks_for_reuse(settings: Settings, options: SubmitOptions) -> bool:
@@ -167,15 +172,9 @@ def sharing_of(workflow: Workflow, settings: Settings, options: SubmitOptions, r
     return Sharing(joins=True, forced=tuple(sorted(ready.found.forced)), guessed=guessed_jobs(workflow, ready.found, tenant))
 
 
-def found_before(
-    workflow: Workflow,
-    settings: Settings,
-    options: SubmitOptions,
-    answers: Answers,
-    tenant: str | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Remembered | None:
+def found_before(workflow: Workflow, context: SubmitContext, answers: Answers) -> Remembered | None:
     """None: all of it runs, and nobody asked why."""
+    settings, options = context.settings, context.options
     if not asks_for_reuse(settings, options) or workflow.engine:
         return None
     path = results_of(StateDir(settings.state_dir))
@@ -185,8 +184,8 @@ def found_before(
     from stager.service.reusing import Asker, remembered, require_begin
 
     asker = Asker(
-        tenant,
-        settings.environ if env is None else env,
+        context.tenant,
+        settings.environ if context.env is None else context.env,
         settings.environ,
         settings.state_dir,
         by_name=options.reuse_by_name,

@@ -36,9 +36,10 @@ from stager.readers.topology import read_topology
 from stager.service.access_policy import TenantAccess, translated
 from stager.service.choices import Question, ask, draws_for
 from stager.service.choices_json import choices_json
-from stager.service.destinations import at_destinations, require_free
+from stager.service.destinations import at_destinations, made_again, require_free
 from stager.service.prepare import (
     Ready,
+    SubmitContext,
     SubmitOptions,
     as_asked,
     chosen_within,
@@ -51,6 +52,7 @@ from stager.service.prepare import (
     require_native,
     require_runnable,
     require_spill,
+    reused_in,
     sharing_of,
     with_members,
 )
@@ -132,20 +134,21 @@ class Submissions(Rights):
         upload = understood(body, rest.WorkflowText)
         with self.read(upload, tenant) as read:
             asked = chosen(upload.options, self.settings, read.workflow)
-            settings = self.settings_for(tenant)
-            workflow = with_members(as_asked(read.workflow, asked), settings, read.access, asked, tenant, {})
-            answers = at_destinations(workflow, read.access) if not workflow.engine else {}
             # The values of variables come with a submit only.
-            with closing_results(found_before(workflow, settings, asked, answers, tenant, {})) as found:
-                plan, lines = planned_as(workflow, settings, load_profiles(self.settings), asked, found)
+            context = SubmitContext(self.settings_for(tenant), read.access, asked, tenant, {})
+            workflow = with_members(as_asked(read.workflow, asked), context)
+            answers = at_destinations(workflow, read.access) if not workflow.engine else {}
+            with closing_results(found_before(workflow, context, answers)) as found:
+                plan, lines = planned_as(workflow, context.settings, load_profiles(self.settings), asked, found)
             fault = None
+            notes: tuple[str, ...] = ()
             try:
                 check_capacity(plan)
                 if not workflow.engine:
-                    require_free(workflow, read.access, self.records, tenant, answers)
+                    notes = made_again(workflow, require_free(workflow, read.access, self.records, tenant, answers), reused_in(found))
             except StagerError as problem:
                 fault = wire.ErrorBody.of(problem.fault())
-        return planned(to_json(plan), workflow, fault, told_of(workflow, Ready(plan, found), asked), lines)
+        return planned(to_json(plan), workflow, fault, told_of(workflow, Ready(plan, found, notes=notes), asked), lines)
 
     def estimate(self, body: bytes, tenant: str) -> dict[str, Any]:
         asked = understood(body, rest.EstimateQuestion)
@@ -170,9 +173,9 @@ class Submissions(Rights):
             require_native(read.workflow)
             check_env(read.workflow, sent.env)
             asked = chosen(sent.options, self.settings, read.workflow)
-            given = (self.settings_for(tenant), read.access, asked, tenant, sent.env)
-            workflow = with_members(as_asked(read.workflow, asked), *given)
-            ready = ready_to_run(workflow, *given)
+            context = SubmitContext(self.settings_for(tenant), read.access, asked, tenant, sent.env)
+            workflow = with_members(as_asked(read.workflow, asked), context)
+            ready = ready_to_run(workflow, context)
             with closing_results(ready.found):
                 reused, told = told_of(workflow, ready, asked)
                 sharing = sharing_of(workflow, self.settings, asked, ready, tenant)
@@ -193,7 +196,8 @@ class Submissions(Rights):
             if sent.options.rerun or sent.options.until or sent.options.begin:
                 text = f"{read.workflow.engine} chooses which jobs run: leave out rerun, until and begin"
                 raise InvalidInput(text, code="bad_parameter", subject="options")
-            plan = ready_to_run(read.workflow, self.settings, read.access, chosen(sent.options, self.settings, read.workflow), tenant).plan
+            asked = chosen(sent.options, self.settings, read.workflow)
+            plan = ready_to_run(read.workflow, SubmitContext(self.settings, read.access, asked, tenant)).plan
             credentials = self.credentials(read.workflow, tenant, {})
         return wire.SubmitRequest(read.workflow, plan, credentials, part_of=sent.part_of, priority=sent.options.priority)
 
@@ -305,10 +309,11 @@ def closing_results(found: Remembered | None) -> Iterator[Remembered | None]:
 def told_of(workflow: Workflow, ready: Ready, asked: SubmitOptions) -> tuple[tuple[ReusedJob, ...], list[str]]:
     """What need not run, and what there is to say of it."""
     if ready.found is None:
-        return (), []
+        return (), [*ready.notes]
     from stager.service.reusing import reuse_lines, reused_jobs
 
-    return reused_jobs(workflow, ready.found.reuse), reuse_lines(workflow, ready.found, ready.plan, by_name=asked.reuse_by_name)
+    lines = reuse_lines(workflow, ready.found, ready.plan, by_name=asked.reuse_by_name)
+    return reused_jobs(workflow, ready.found.reuse), [*lines, *ready.notes]
 
 
 def planned(

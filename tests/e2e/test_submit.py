@@ -95,6 +95,25 @@ def test_destinations_that_are_there_are_all_named_before_anything_starts(stager
     assert "a destination is there already" in done.stderr and "data:out/2.txt" in done.stderr
 
 
+def test_a_final_of_an_earlier_run_that_is_made_again_is_told_first(stager: Stager, tmp_path: Path) -> None:
+    """After hours of computing the run ends not_durable, where its content is another one."""
+    told = "an earlier run left 1 final at its destination, and its job runs again: here:out/a.txt"
+
+    def written(text: str) -> None:
+        (tmp_path / "w.yml").write_text(f"stager: 1\njobs: {{a: {{run: echo {text} > a.txt, outputs: {{a.txt: 'here:out/'}}}}}}\n")
+
+    written("one")
+    assert told not in stager.run("submit", "w.yml", "--reuse", cwd=tmp_path).stderr
+    assert told not in stager.run("submit", "w.yml", "--reuse", cwd=tmp_path).stderr, "its job does not run"
+    written("two")
+    assert told in stager.run("plan", "w.yml", "--reuse", cwd=tmp_path).stderr
+    done = stager.run("submit", "w.yml", "--reuse", cwd=tmp_path, code=4)
+    assert done.stderr.index(told) < done.stderr.index("run w-") and "other content is not written there" in done.stderr
+    assert (tmp_path / "out" / "a.txt").read_text() == "one\n"
+    written("one")
+    assert told in stager.run("submit", "w.yml", "--no-reuse", cwd=tmp_path).stderr, "it is adopted"
+
+
 def test_a_destination_with_other_content_is_not_overwritten(stager: Stager, letters: Letters) -> None:
     """One that was written while the run computed."""
     gate = letters.hold("join")

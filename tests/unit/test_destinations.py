@@ -18,7 +18,7 @@ from stager.planning.make_plan import make_plan
 from stager.planning.plan import Basis
 from stager.ports import Probe
 from stager.service.destination_space import disks_of
-from stager.service.destinations import already_there, require_free
+from stager.service.destinations import already_there, made_again, require_free
 from tests.unit.reader_origins import DirectoryAccess
 
 MB = 10**6
@@ -73,6 +73,24 @@ def test_what_an_earlier_run_left_is_let_through_until_somebody_writes_over_it(t
     put(tmp_path, "a", "notes of somebody")
     with pytest.raises(Refused, match="a destination is there already"):
         require_free(workflow, access, records)
+
+
+def test_finals_that_are_made_again_over_what_an_earlier_run_left_are_told(tmp_path: Path) -> None:
+    records = tmp_path / "runs.sqlite"
+    for name in "ab":
+        wrote(records, f"w-{name}", f"out/{name}", put(tmp_path, name))
+    workflow, access = making(tmp_path, "a", "b", "c"), DirectoryAccess(tmp_path)
+    there = require_free(workflow, access, records)
+    [note] = made_again(workflow, there, ())
+    assert note.startswith("note: an earlier run left 2 finals at their destinations, and their jobs run again: lab:out/a, lab:out/b; ")
+    assert "the run ends not_durable" in note and "on_exists: replace" in note
+    assert made_again(workflow, there, {"make"}) == (), "a job that does not run makes nothing"
+    replacing = making(tmp_path, "a", rule=OnExists.REPLACE)
+    assert made_again(replacing, require_free(replacing, access, records), ()) == ()
+    many = [f"f{number}" for number in range(7)]
+    for name in many:
+        wrote(records, f"w-{name}", f"out/{name}", put(tmp_path, name))
+    assert "lab:out/f4, and 2 more; " in made_again(making(tmp_path, *many), already_there(making(tmp_path, *many), access, records), ())[0]
 
 
 def test_runs_of_other_tenants_do_not_count(tmp_path: Path) -> None:

@@ -23,9 +23,10 @@ from stager.ports import OriginEntry
 from stager.scheduler.entering import content_of
 from stager.scheduler.events import IDS
 from stager.service import reusing
-from stager.service.prepare import SubmitOptions, as_asked, found_before
+from stager.service.prepare import SubmitContext, SubmitOptions, as_asked, found_before
 from stager.service.reusing import Asker, remembered, reuse_lines
-from stager.service.settings import read_settings
+from stager.service.settings import Settings, read_settings
+from tests.unit.reader_origins import DirectoryAccess
 
 OLD_S = 60.0
 
@@ -106,12 +107,15 @@ def test_a_workflow_that_never_ran_is_asked_nothing_and_no_input_of_it_is_read(p
 
 
 def test_without_any_results_nothing_is_looked_for_unless_somebody_asks(tmp_path: Path, place: Place) -> None:
+    def found(settings: Settings, options: SubmitOptions) -> object:
+        return found_before(place.flow, SubmitContext(settings, DirectoryAccess(tmp_path), options), {})
+
     settings = read_settings(state_dir=tmp_path / "s", environ={})
-    assert settings.reuse and found_before(place.flow, settings, SubmitOptions(), {}) is None
-    assert found_before(place.flow, settings, SubmitOptions(reuse=True), {}) is not None
-    assert found_before(place.flow, settings, SubmitOptions(reuse=False), {}) is None
+    assert settings.reuse and found(settings, SubmitOptions()) is None
+    assert found(settings, SubmitOptions(reuse=True)) is not None
+    assert found(settings, SubmitOptions(reuse=False)) is None
     off = read_settings(state_dir=tmp_path / "s", environ={"STAGER_REUSE": "off"})
-    assert not off.reuse and found_before(place.flow, off, SubmitOptions(rerun=("a",)), {}) is not None
+    assert not off.reuse and found(off, SubmitOptions(rerun=("a",))) is not None
 
 
 def test_what_did_not_change_is_known_without_reading_it(place: Place) -> None:
