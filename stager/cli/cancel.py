@@ -9,7 +9,7 @@ from stager.cli.exits import Exit
 from stager.cli.options import RunName, Where, where_option
 from stager.cli.reach import find_run, reach
 from stager.model.errors import Refused
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 
 FILES_SHOWN = 20
 FOR_GOOD = ("succeeded", "cancelled")
@@ -49,7 +49,7 @@ def command(runs: tuple[str, ...], yes: bool, where: Where) -> int:
 
 def tell_losses(losses: wire.Losses, of: str) -> None:
     if losses.files:
-        what = f"{format_size(losses.size_bytes)} in {len(losses.files)} files{of}"
+        what = f"{format_size(losses.size_bytes)} in {counted(len(losses.files), 'file')}{of}"
         click.echo(f"{what} would be lost, made and not durable anywhere:", err=True)
         for lfn in losses.files[:FILES_SHOWN]:
             click.echo(f"  {lfn}", err=True)

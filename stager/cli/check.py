@@ -32,7 +32,7 @@ from stager.cli.pulling import images_for
 from stager.cli.workflow_file import options_for
 from stager.model.errors import Denied, InvalidInput, Refused, StagerError
 from stager.model.files import OnExists
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 from stager.model.workflow import Job, Origin, Workflow
 from stager.planning.make_plan import check_capacity
 from stager.planning.plan import Plan
@@ -137,7 +137,7 @@ def check_there(
         planned, workflow = planned_at(where, file, rest.Options(spill=spill, output_origin=output_origin), given)
     except (InvalidInput, Denied, Refused) as problem:
         return [Finding("service", False, problem.message)]
-    found = [Finding("service", True, f"it reads and plans {len(planned.plan['jobs'])} jobs")]
+    found = [Finding("service", True, f"it reads and plans {counted(len(planned.plan['jobs']), 'job')}")]
     if planned.fault is not None:
         found.append(Finding("plan", False, planned.fault.message))
     found += [Finding("workflow", True, note, note=True) for note in [*planned.notes, *planned.plan["notes"]]]

@@ -28,6 +28,7 @@ from stager.cli.prices import table_of
 from stager.cli.workflow_file import read_only
 from stager.model.errors import Refused
 from stager.model.prices import prices_for
+from stager.model.units import counted
 from stager.readers.topology import read_topology
 from stager.service.choices import Question, ask, draws_for
 from stager.service.choices_json import choices_json
@@ -113,5 +114,5 @@ def command(
     if not any(choice.expected is not None for choice in choices):
         raise Refused(f"none of the choices can be done: {choices[0].message}", code="no_choice")
     if plot is not None:
-        plot_choices(choices, paid.currency, f"{workflow.name}: {len(workflow.jobs)} jobs", plot)
+        plot_choices(choices, paid.currency, f"{workflow.name}: {counted(len(workflow.jobs), 'job')}", plot)
         click.echo(f"plot: {plot}", err=as_json)

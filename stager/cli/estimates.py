@@ -8,7 +8,7 @@ from stager.adapters.plots import LINES, label_of
 from stager.cli.links import assumed_rates, link_lines
 from stager.cli.tables import console, print_table, rate_text
 from stager.model.prices import ClusterPrices, PriceTable
-from stager.model.units import format_duration, format_money, format_size
+from stager.model.units import counted, format_duration, format_money, format_size
 from stager.service.choices import Choice, Question
 from stager.service.choices_json import link_notes, links_of
 
@@ -30,7 +30,7 @@ COLUMNS = (
 def print_choices(question: Question, table: PriceTable, choices: Sequence[Choice]) -> None:
     out, workflow, cluster = console(), question.workflow, question.cluster
     compute, io = cluster.compute, cluster.io
-    out.print(f"workflow {workflow.name!r}: {len(workflow.jobs)} jobs, {len(workflow.files)} files", markup=False)
+    out.print(f"workflow {workflow.name!r}: {counted(len(workflow.jobs), 'job')}, {counted(len(workflow.files), 'file')}", markup=False)
     place = "on them" if io.on_compute_nodes else f"{io.instance} at {question.prices.io.per_hour:g} an hour"
     assumed = " (assumed; say it with --topology)" if cluster.assumed else ""
     out.print(

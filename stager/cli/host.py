@@ -9,7 +9,7 @@ from stager.cli.host_join import join, run, stop
 from stager.cli.options import Where, json_option, print_json, where_option
 from stager.cli.reach import reach
 from stager.cli.tables import print_table
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 
 
 @click.group(
@@ -76,7 +76,7 @@ def drain(host: str, where: Where, as_json: bool) -> None:
     if as_json:
         print_json(view.model_dump(mode="json"))
     else:
-        click.echo(f"{host} drains; {view.attempts} attempts are there")
+        click.echo(f"{host} drains; {counted(view.attempts, 'attempt', 'is', 'are')} there")
 
 
 @command.command(
@@ -99,7 +99,7 @@ def forget(host: str, why: str, force: bool, where: Where, as_json: bool) -> Non
     if as_json:
         print_json(view.model_dump(mode="json"))
     else:
-        click.echo(f"{host} is forgotten; {view.attempts} attempts were there")
+        click.echo(f"{host} is forgotten; {counted(view.attempts, 'attempt', 'was', 'were')} there")
 
 
 for each in (join, run, stop):

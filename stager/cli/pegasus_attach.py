@@ -14,7 +14,7 @@ from stager.cli.workflow_file import credentials_of
 from stager.client import Client, connect, connect_or_start
 from stager.client.socket_engines import SocketEngineRun
 from stager.model.errors import Transient
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 from stager.model.workflow import Workflow
 from stager.readers.pegasus_attached import attached_workflow
 from stager.readers.pegasus_planned import Planned, read_planned
@@ -93,7 +93,12 @@ def tell(run: str, workflow: Workflow) -> None:
     # Of a workflow that was attached before its origins are not asked again.
     known = all(file.size_bytes is not None for file in inputs)
     size = f" ({format_size(sum(file.size_bytes or 0 for file in inputs))})" if inputs and known else ""
-    click.echo(f"run {run}: {len(workflow.jobs)} jobs, {len(inputs)} inputs to fetch{size}, {finals} outputs to send home", err=True)
+    parts = [
+        counted(len(workflow.jobs), "job"),
+        f"{counted(len(inputs), 'input')} to fetch{size}",
+        f"{counted(finals, 'output')} to send home",
+    ]
+    click.echo(f"run {run}: {', '.join(parts)}", err=True)
     for note in workflow.notes:
         click.echo(f"  {note}", err=True)
 

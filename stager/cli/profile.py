@@ -12,6 +12,7 @@ from stager.cli.profile_tables import list_profiles, show_profile
 from stager.cli.profile_trace import trace
 from stager.model.errors import InvalidInput
 from stager.model.profile import Profile, Profiles
+from stager.model.units import counted
 from stager.readers.lines import nearest
 from stager.service.profiles import import_profiles, load_profiles, load_samples, profile_to_dict
 
@@ -126,7 +127,8 @@ def import_command(files: tuple[Path, ...], state_dir: Path | None, as_json: boo
         print_json([{name: getattr(entry, name) for name in names} for entry in taken])
         return
     for entry in taken:
-        click.echo(f"{entry.source}: {entry.samples} samples of {entry.job_types} job types, {entry.fresh} of them new and kept")
+        samples = f"{counted(entry.samples, 'sample')} of {counted(entry.job_types, 'job type')}"
+        click.echo(f"{entry.source}: {samples}, {entry.fresh} of them new and kept")
         for note in entry.notes:
             click.echo(f"  {note}")
 

@@ -8,7 +8,7 @@ import click
 
 from stager.cli.tables import print_table
 from stager.model.profile import QUANTITIES, FileProfile, Profile, Quantity
-from stager.model.units import format_duration, format_size
+from stager.model.units import counted, format_duration, format_size
 
 # From this share of bytes read on from where the last read ended, reading is called sequential.
 SEQUENTIAL_SHARE = 0.9
@@ -46,7 +46,7 @@ def middle(name: str, quantity: Quantity | None) -> str:
 
 
 def show_profile(profile: Profile) -> None:
-    click.echo(f"job type {profile.job_type}: {profile.samples} jobs of {profile.runs} runs")
+    click.echo(f"job type {profile.job_type}: {counted(profile.samples, 'job')} of {counted(profile.runs, 'run')}")
     columns = [
         ("quantity", "left"),
         ("middle", "right"),

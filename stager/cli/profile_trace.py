@@ -34,7 +34,7 @@ from stager.cli.workflow_file import credentials_of, options_for
 from stager.client import RunClient, connect_or_start
 from stager.model.errors import InvalidInput
 from stager.model.profile import Profiles
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 from stager.model.workflow import Job, Origin, OriginKind, Workflow
 from stager.planning.make_plan import check_capacity
 from stager.readers.resolve import resolve
@@ -156,7 +156,7 @@ def run_traced(
     with connect_or_start(settings.state_dir, settings.scheduler_arguments()) as client:
         try:
             run = client.run(client.submit(workflow, plan, credentials_of(settings, workflow)))
-            click.echo(f"tracing {job}: {len(workflow.jobs)} jobs to run", err=True)
+            click.echo(f"tracing {job}: {counted(len(workflow.jobs), 'job')} to run", err=True)
             follow(run, quiet=quiet)
             summary = run.summary()
             code = exit_of(summary.outcome, summary.fault)
@@ -185,7 +185,7 @@ def tell_failure(run: RunClient, job: str) -> None:
 def keep(settings: Settings, scratch: Path, job: Job, files: Sequence[TracedFile]) -> None:
     measured = [sample for sample in read_samples(StateDir(scratch).profiles)[0] if sample.job_type == traced_type(job.job_type)]
     if len(measured) != 1:
-        raise InvalidInput(f"the traced job was measured {len(measured)} times; trace it again", subject=job.id)
+        raise InvalidInput(f"the traced job was measured {counted(len(measured), 'time')}; trace it again", subject=job.id)
     with OpenProfiles(settings.state_dir) as store:
         # The run has one name in all scratch directories, as have its attempts.
         named = replace(measured[0], run=scratch.name, attempt=f"{scratch.name}-{measured[0].attempt}")
@@ -196,7 +196,7 @@ def show_trace(job: str, job_type: str, files: Sequence[TracedFile]) -> None:
     columns = [("input", "left"), ("size", "right"), ("touched", "right"), ("read", "right"), ("again", "right"), ("how", "left")]
     print_table(columns, [row_of(entry) for entry in files])
     unknown = sum(bool(entry.why_unknown) for entry in files)
-    click.echo(f"job {job}, kept for job type {job_type}" + (f"; {unknown} of {len(files)} inputs unknown" if unknown else ""))
+    click.echo(f"job {job}, kept for job type {job_type}" + (f"; {unknown} of {counted(len(files), 'input')} unknown" if unknown else ""))
 
 
 def row_of(entry: TracedFile) -> tuple[str, ...]:

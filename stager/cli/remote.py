@@ -21,6 +21,7 @@ from stager.cli.sent_directory import SentDirectories
 from stager.cli.summary import print_summary
 from stager.client import RestClient, calls
 from stager.model.errors import InvalidInput, Refused
+from stager.model.units import counted
 from stager.model.workflow import Workflow
 from stager.readers.lines import Node
 from stager.readers.native_params import given_values
@@ -66,7 +67,7 @@ def submit_to(
         with interrupts.heard():
             submitted = taken(client, submission, settings)
             run = client.run(submitted.run)
-            click.echo(f"run {run.name}: {submitted.workflow}, {submitted.jobs} jobs", err=True)
+            click.echo(f"run {run.name}: {submitted.workflow}, {counted(submitted.jobs, 'job')}", err=True)
             follow(run, quiet=quiet or as_json, interrupts=interrupts)
         left = brought.bring_home(client, run.name, run.ledger(), say) if brought is not None else 0
         return int(print_summary(run, as_json=as_json)) or (int(Exit.NOT_DURABLE) if left else 0)

@@ -15,7 +15,7 @@ from stager.cli.running import run_to_end
 from stager.cli.workflow_file import credentials_of
 from stager.model.errors import InvalidInput
 from stager.model.files import OnExists
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.make_plan import check_capacity
 from stager.readers import wfcommons
@@ -108,7 +108,7 @@ def fill(
     quiet: bool,
 ) -> None:
     """Inputs are made once: what is there already stays."""
-    click.echo(f"{len(inputs)} inputs, {format_size(total_bytes(inputs))}, at {origin.url}", err=True)
+    click.echo(f"{counted(len(inputs), 'input')}, {format_size(total_bytes(inputs))}, at {origin.url}", err=True)
     base = base_of(origin, access)
     if base is not None:
         base.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def check(settings: Settings, access: IonodeOriginAccess, workflow: Workflow, or
         code = run_one(settings, workflow, quiet=quiet)
         if code != Exit.OK:
             return code
-    click.echo(f"checked {len(finals)} finals, {format_size(total_bytes(finals))}: every byte is right")
+    click.echo(f"checked {counted(len(finals), 'final')}, {format_size(total_bytes(finals))}: every byte is right")
     return Exit.OK
 
 

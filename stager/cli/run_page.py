@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 
 from stager import wire
-from stager.model.units import format_duration, format_size
+from stager.model.units import counted, format_duration, format_size
 
 WIDTH, MARGIN, LANE, CHART = 1000, 64, 9, 130
 SPANS_MAX = 4_000
@@ -59,8 +59,8 @@ def page_of(
     title = f"run {summary.run}: {summary.outcome} after {format_duration(summary.wall_s)}"
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{escape(summary.workflow)}: {summary.jobs_done} of {summary.jobs_total} jobs done, {summary.attempts} attempts, "
-        f"{summary.finals_durable} of {summary.finals_total} finals durable</p>",
+        f"<p>{escape(summary.workflow)}: {summary.jobs_done} of {counted(summary.jobs_total, 'job')} done, "
+        f"{counted(summary.attempts, 'attempt')}, {summary.finals_durable} of {counted(summary.finals_total, 'final')} durable</p>",
         "<h2>Estimate against actual</h2>",
         table_of((f"money in {currency}", "estimated", "actual", "off by"), rows),
         *(f'<p class="note">{escape(note)}</p>' for note in notes),

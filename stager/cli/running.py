@@ -12,7 +12,7 @@ from stager.cli.range import range_text
 from stager.cli.summary import print_summary
 from stager.client import Client, connect_or_start
 from stager.client.warm_start import WarmStart
-from stager.model.units import format_duration, format_size
+from stager.model.units import counted, format_duration, format_size
 from stager.model.workflow import Workflow
 from stager.planning.budget import Budget
 from stager.planning.plan import Plan, ReusedJob, Sharing
@@ -52,7 +52,7 @@ def run_to_end(
         # From here on the run may be there already, and Ctrl-C is for it.
         with interrupts.heard():
             run = client.run(client.submit(workflow, plan, credentials, **words))
-            click.echo(f"run {run.name}: {workflow.name}, {len(workflow.jobs)} jobs{predicted(plan)}", err=True)
+            click.echo(f"run {run.name}: {workflow.name}, {counted(len(workflow.jobs), 'job')}{predicted(plan)}", err=True)
             follow(run, quiet=quiet or as_json, interrupts=interrupts)
         return int(print_summary(run, as_json=as_json))
 

@@ -175,7 +175,7 @@ class SentDirectories:
         answer = client.contents.missing(asked)
         self.check_size(answer.bytes_max)
         missing_bytes = sum(contents[each.sha256].size_bytes - each.received_bytes for each in answer.missing)
-        count = f"{len(answer.missing)} of {len(self.files)} files" if answer.missing else f"none of {len(self.files)} files"
+        count = f"{len(answer.missing) or 'none'} of {counted(len(self.files), 'file')}"
         say(f"sends {count} ({format_size(missing_bytes)}): the service has the others" if self.files else "no files go along")
         for number, each in enumerate(answer.missing, 1):
             send(client, each, contents[each.sha256], lambda text, number=number: say(f"{number}/{len(answer.missing)} {text}"))  # type: ignore[misc]

@@ -40,7 +40,7 @@ from stager.model.topology import (
     OriginLink,
     Topology,
 )
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 from stager.model.workflow import Workflow
 from stager.planning.policy import Policy
 from stager.scheduler.commands import RunOutcome
@@ -208,7 +208,7 @@ def command(
         print_json({**head, "rows": rows})
     else:
         varied = [name for name in names if len(asked[name]) > 1]
-        title = f"workflow {workflow.name!r}: {len(workflow.jobs)} jobs, {len(workflow.files)} files"
+        title = f"workflow {workflow.name!r}: {counted(len(workflow.jobs), 'job')}, {counted(len(workflow.files), 'file')}"
         where = "" if cluster is None else f"topology {cluster}, "
         fixed = where + ", ".join(f"{name} {words_of(choices[0])[name]}" for name in names if name not in varied)
         blind = ["plans are made without the profiles of job types; the simulated jobs follow the profiles"] if ignore_profiles else []

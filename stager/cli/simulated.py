@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stager.cli.tables import console, print_table, rate_text
-from stager.model.units import format_duration, format_size
+from stager.model.units import counted, format_duration, format_size
 from stager.whatif import Answer, Judged
 
 COLUMNS = ("makespan", "bound", "above it", "bottleneck", "hits", "MIN", "LRU", "fetched", "again", "uploaded", "spilled")
@@ -61,9 +61,9 @@ def lines_of(answer: Answer) -> list[str]:
     if judged is None:
         return [reason(answer)]
     tightest = judged.bound.tightest
-    resumed = f", resumed {answer.resumes} times" if answer.resumes else ""
+    resumed = f", resumed {counted(answer.resumes, 'time')}" if answer.resumes else ""
     return [
-        f"makespan     {format_duration(answer.wall_s)}, {answer.attempts} attempts{resumed}",
+        f"makespan     {format_duration(answer.wall_s)}, {counted(answer.attempts, 'attempt')}{resumed}",
         f"lower bound  {format_duration(judged.bound.least_s)}, of the {tightest.limit.value}; the run is {above(judged)} above it",
         f"bottleneck   {judged.bottleneck.value}: {judged.why}",
         hits_line(answer),

@@ -15,7 +15,7 @@ from stager.cli.money import budget_line
 from stager.cli.options import params_text, print_json
 from stager.client import RunClient
 from stager.model.errors import AWAY_CODE, StagerError
-from stager.model.units import format_duration, format_size
+from stager.model.units import counted, format_duration, format_size
 
 if TYPE_CHECKING:
     from stager.client import RestRun
@@ -51,7 +51,8 @@ def tell_figures(summary: wire.RunSummary) -> None:
         click.echo(f"  params   {params_text(summary.params)}")
     not_run = summary.jobs_total - summary.jobs_done - summary.jobs_failed
     failed = f"{summary.jobs_failed} failed" + (f", {not_run} not run" if not_run else "")
-    click.echo(f"  jobs     {summary.jobs_done} of {summary.jobs_total} done, {reused(summary)}{failed}, {summary.attempts} attempts")
+    attempts = counted(summary.attempts, "attempt")
+    click.echo(f"  jobs     {summary.jobs_done} of {summary.jobs_total} done, {reused(summary)}{failed}, {attempts}")
     if summary.fetched_bytes or summary.staged_bytes:
         staged = format_size(summary.staged_bytes)
         click.echo(f"  fetched  {format_size(summary.fetched_bytes)} for {staged} staged to jobs{ratio(summary)}")
@@ -61,7 +62,7 @@ def tell_figures(summary: wire.RunSummary) -> None:
         click.echo(f"  read     {format_size(summary.read_bytes)} by the jobs' programs (as far as it could be seen)")
     there = f", {format_size(summary.adopted_bytes)} already there" if summary.adopted_bytes else ""
     sent = f"{format_size(summary.uploaded_bytes)} uploaded{there}"
-    click.echo(f"  durable  {summary.finals_durable} of {summary.finals_total} finals, {sent}")
+    click.echo(f"  durable  {summary.finals_durable} of {counted(summary.finals_total, 'final')}, {sent}")
     for method, count in sorted(summary.finals.items()):
         click.echo(f"           {count} {METHODS.get(method, method)}")
     if summary.budget is not None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from stager.cli.links import link_lines
 from stager.cli.plan_picture import Box, bases_text
 from stager.cli.range import assumed_text, range_text
-from stager.model.units import format_duration, format_size
+from stager.model.units import counted, format_duration, format_size
 from stager.planning.plan import Access, Basis, Plan
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def plan_table(finals: Collection[str], plan: Plan, notes: Sequence[str], types:
     spill = f"spilling to {plan.spill_origin!r}" if plan.spill_origin else "no spill origin"
     out, each = console(), f" on each of {plan.nodes} nodes" if plan.nodes > 1 else ""
     facts = [
-        f"workflow {plan.workflow!r}: {len(plan.jobs)} jobs, {len(plan.files)} files",
+        f"workflow {plan.workflow!r}: {counted(len(plan.jobs), 'job')}, {counted(len(plan.files), 'file')}",
         *([f"parameters          {values}"] if values else []),
         f"capacity            {format_size(plan.capacity_bytes)} ({plan.capacity_bytes} bytes), {spill}",
         f"smallest capacity   {format_size(plan.smallest_node_bytes)} ({plan.smallest_node_bytes} bytes){each}",
@@ -155,10 +155,8 @@ def job_table(plan: Plan) -> None:
 def simulation_report(report: Report, *, stderr: bool) -> None:
     """Links and disks at the topology's rates, measured or assumed: compare plans by it, do not promise by it."""
     out = console(stderr=stderr)
-    out.print(
-        f"simulated: {report.outcome.value} after {format_duration(report.wall_s)}, {report.attempts} attempts of {report.jobs} jobs",
-        markup=False,
-    )
+    tried = f"{counted(report.attempts, 'attempt')} of {counted(report.jobs, 'job')}"
+    out.print(f"simulated: {report.outcome.value} after {format_duration(report.wall_s)}, {tried}", markup=False)
     again = f", {format_size(report.refetched_bytes)} of it again for want of space" if report.refetched_bytes else ""
     spilled = f", {format_size(report.spilled_bytes)} of it spilled" if report.spilled_bytes else ""
     direct = f"; {format_size(report.direct_read_bytes)} read directly" if report.direct_read_bytes else ""

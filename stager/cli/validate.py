@@ -8,6 +8,7 @@ import click
 
 from stager.cli.options import Given, output_origin_option, params_option, params_text, print_json, settings_of
 from stager.cli.workflow_file import read_only
+from stager.model.units import counted
 from stager.model.workflow import values_of
 from stager.readers.sniff import sniff
 
@@ -43,7 +44,8 @@ def command(file: Path, given: Given, output_origin: str | None, as_json: bool) 
         return
     click.echo(
         f"{file}: {counts['format']} workflow {workflow.name!r} is valid: "
-        f"{counts['jobs']} jobs, {counts['files']} files ({external} inputs, {finals} finals)"
+        f"{counted(len(workflow.jobs), 'job')}, {counted(len(workflow.files), 'file')} "
+        f"({counted(external, 'input')}, {counted(finals, 'final')})"
     )
     if workflow.params:
         click.echo(f"parameters: {params_text(values_of(workflow))}")

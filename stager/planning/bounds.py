@@ -12,6 +12,7 @@ from enum import StrEnum
 from math import inf
 
 from stager.model.topology import Topology
+from stager.model.units import counted
 from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning.links import is_read_back
 from stager.planning.plan import Access, Plan
@@ -111,7 +112,7 @@ def lower_bound(
     longest = max((needs.begin_s[job] + needs.length_s[job] + needs.after_s[job] for job in needs.graph.order), default=0.0)
     terms = [
         Term(Limit.PATH, "the longest chain of fetch, jobs and upload", longest, longest),
-        term_of(Limit.CPU, f"{slots} cores", computing),
+        term_of(Limit.CPU, counted(slots, "core"), computing),
         term_of(Limit.LAN, "the disks of the I/O nodes", needs.disk_parts(disks)),
         *needs.network_terms(),
         *needs.wan_terms(),
@@ -307,7 +308,8 @@ class Needs:
         for lfn in self.finals:
             url = self.goes_to(lfn)
             parts.setdefault(url, []).append((self.made_s(lfn), self.upload_s(lfn) / streams, 0.0))
-        return [term_of(Limit.WAN, f"{len(each)} transfers in {streams} turns at {url}", each) for url, each in parts.items()]
+        words = {url: f"{counted(len(each), 'transfer')} in {counted(streams, 'turn')} at {url}" for url, each in parts.items()}
+        return [term_of(Limit.WAN, words[url], each) for url, each in parts.items()]
 
 
 def direct_s(workflow: Workflow, plan: Plan) -> dict[str, float]:

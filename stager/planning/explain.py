@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from stager.model.errors import InvalidInput
 from stager.model.files import File
 from stager.model.topology import Topology
-from stager.model.units import format_duration, format_size
+from stager.model.units import counted, format_duration, format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of
 from stager.planning.access import why_access
 from stager.planning.iomodel import ENOUGH, client_throughput, replicas_that_pay
@@ -114,7 +114,7 @@ def reader_lines(graph: Graph, jobs: dict[str, JobPlan], lfn: str) -> list[str]:
     readers = sorted((jobs[job] for job in graph.readers.get(lfn, ())), key=lambda entry: entry.order)
     if not readers:
         return ["no job reads it"]
-    lines = [f"read by {len(readers)} jobs; first use predicted at {format_duration(min(entry.start_s for entry in readers))}"]
+    lines = [f"read by {counted(len(readers), 'job')}; first use predicted at {format_duration(min(entry.start_s for entry in readers))}"]
     lines += [
         f"  place {entry.order}: job {entry.job!r} on {entry.node}, from {format_duration(entry.start_s)}"
         for entry in readers[:READERS_MAX]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from stager.model.errors import Refused
 from stager.model.topology import Host, Topology
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 from stager.model.workflow import Job, Workflow
 from stager.planning.shape import Shape
 
@@ -39,11 +39,13 @@ def too_large(job: Job, hosts: Sequence[Host], scratch_bytes: int = 0) -> str:
         asked.append(f"{format_size(scratch_bytes)} of scratch space")
         most.append(f"{format_size(max(scratch, default=0))} of scratch space")
     text = f"job {job.id!r} needs {' and '.join(asked)} on one host"
-    return f"{text}; of {len(hosts)} hosts none has that (at most {' and '.join(most)})" if hosts else f"{text}, and there is no host"
+    if not hosts:
+        return f"{text}, and there is no host"
+    return f"{text}; of {counted(len(hosts), 'host')} none has that (at most {' and '.join(most)})"
 
 
 def cores_of(count: int) -> str:
-    return "1 core" if count == 1 else f"{count} cores"
+    return counted(count, "core")
 
 
 class Fitting:

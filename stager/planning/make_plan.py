@@ -13,7 +13,7 @@ from typing import Any
 from stager.model.errors import Refused
 from stager.model.profile import NO_PROFILES, Profiles
 from stager.model.topology import Topology
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
 from stager.planning import order as ordering
 from stager.planning.beliefs import makespan_range
@@ -342,7 +342,7 @@ def notes_of(workflow: Workflow, shape: Shape, sized: Sized, chosen: Chosen, top
     notes = []
     if sized.guessed:
         notes.append(
-            f"the sizes of {sized.guessed} outputs are guesses of at most {format_size(guess)} each; "
+            f"the sizes of {counted(sized.guessed, 'output')} are guesses of at most {format_size(guess)} each; "
             "declare `size` or let a first run measure them"
         )
     capacity = topology.capacity_bytes
@@ -354,15 +354,16 @@ def notes_of(workflow: Workflow, shape: Shape, sized: Sized, chosen: Chosen, top
     wide = [job for job, wanted in zip(shape.jobs, shape.cores, strict=True) if wanted > cores]
     if wide:
         notes.append(
-            f"{len(wide)} jobs ask for more than the {cores} cores of a node, {wide[0]!r} the first: each runs alone on all of them"
+            f"{counted(len(wide), 'job', 'asks', 'ask')} for more than the {counted(cores, 'core')} of a node, {wide[0]!r} the first: "
+            "each runs alone on all that there are"
         )
     watched = [node.memory_bytes for node in topology.nodes if node.memory_bytes is not None]
     most = max(watched) if len(watched) == len(topology.nodes) else None
     large = [job for job in shape.jobs if most is not None and (workflow.jobs[job].memory_bytes or 0) > most]
     if large:
         notes.append(
-            f"{len(large)} jobs ask for more than the {format_size(most or 0)} of memory of a node, {large[0]!r} the first: "
-            "each runs alone, and may be short of it"
+            f"{counted(len(large), 'job', 'asks', 'ask')} for more than the {format_size(most or 0)} of memory of a node, "
+            f"{large[0]!r} the first: each runs alone, and may be short of it"
         )
     return tuple(notes)
 

@@ -12,7 +12,7 @@ from typing import Any
 from stager.model.errors import InvalidInput
 from stager.model.ids import digest_of
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 from stager.planning.old_names import plan_with_present_names
 from stager.planning.plan import PLAN_VERSION, Access, Basis, DirectAccess, DirectRead, FilePlan, JobPlan, LinkPlan, Plan, Transport
 
@@ -193,7 +193,7 @@ def job_changes(old: Plan, new: Plan) -> list[str]:
     changes += [f"job {job!r} is new" for job in after if job not in before]
     moved = [job for job, was in before.items() if job in after and after[job].order != was.order]
     if moved:
-        changes.append(f"{len(moved)} jobs have another place in the order, {moved[0]!r} the first of them")
+        changes.append(f"{counted(len(moved), 'job', 'has', 'have')} another place in the order, {moved[0]!r} the first of them")
     for job, was in before.items():
         now = after.get(job)
         if now is not None and was.compute_s != now.compute_s:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from stager.model.files import Destination, File, FileKind
 from stager.model.scatter import Rows
+from stager.model.units import counted
 from stager.model.workflow import CONDA_PATH, IMAGE_PATH, VENV_PATH, Job, JobInput, JobOutput, Origin, Workflow
 from stager.readers.lines import Findings, Place, nearest
 from stager.readers.native_catalog import Catalog, destination_of, moved
@@ -186,7 +187,7 @@ class Expansion:
             # So that a job that names one need not ask for it once more.
             self.catalog.listed |= {(reference.origin, each.path): each for each in found}
             names = [each.path for each in found]
-            missing = f"of {len(listed)} files none has the same text in both places of one word" if listed else ""
+            missing = f"of {counted(len(listed), 'file')} none has the same text in both places of one word" if listed else ""
         else:
             self.catalog.index = None
             names = self.catalog.matching(axis.wildcards.glob, entry.spec.name)

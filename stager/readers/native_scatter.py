@@ -15,6 +15,7 @@ import msgspec
 
 from stager.model.files import File, OnExists
 from stager.model.scatter import Rows, Scatter, entry_name, form_of, unknown
+from stager.model.units import counted
 from stager.model.workflow import Job, JobInput, Workflow, graph_of
 from stager.ports import OriginEntry
 from stager.readers.graph_check import check_graph
@@ -135,7 +136,7 @@ def assumed_notes(scatters: Sequence[Scatter]) -> list[str]:
     notes = []
     for name, lists in by_entry.items():
         count, first = sum(len(each.jobs) for each in lists), lists[0]
-        what = "1 job is assumed" if count == 1 else f"{count} jobs are assumed"
+        what = f"{counted(count, 'job', 'is', 'are')} assumed"
         more = {1: "", 2: ", and 1 more list is there"}.get(len(lists), f", and {len(lists) - 1} more lists are there")
         notes.append(f"jobs.{name}: {what}; how many there are is known when job {first.maker!r} has made {first.over!r}{more}")
     return notes

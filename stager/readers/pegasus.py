@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from stager.model.files import Destination, File, Location, Source
+from stager.model.units import counted
 from stager.model.workflow import IMAGE_PATH, Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.ports import ImageAccess, OriginAccess, OriginEntry
 from stager.readers.graph_check import check_graph
@@ -242,7 +243,8 @@ class Assembly:
                 files.setdefault(use.lfn, File(use.lfn, size_bytes=size_bytes, destination=destination, executable=use.executable))
         if homeless:
             some = ", ".join(homeless[:3]) + (", …" if len(homeless) > 3 else "")
-            message = f"{len(homeless)} outputs are to be staged out ({some}), and nothing says where to; add --output-origin URL"
+            what = counted(len(homeless), "output", "is", "are")
+            message = f"{what} to be staged out ({some}), and nothing says where to; add --output-origin URL"
             self.reports.refuse(str(self.path), Place(), "", message)
 
     def job_of(self, job: PegasusJob, program: Program, shared: dict[str, dict[str, str]]) -> Job:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from stager.model.errors import InvalidInput
 from stager.model.files import Destination, File, OnExists, Source
+from stager.model.units import counted
 from stager.model.workflow import Job, JobInput, JobOutput, OriginKind, Workflow
 from stager.readers.pegasus_places import NotServed, Pfn, Places, parse_pfn
 from stager.readers.pegasus_planned import ListedTransfer, Planned, PlannedJob, PlannedKind
@@ -142,7 +143,7 @@ def attached_workflow(planned: Planned, past: Collection[str] = ()) -> Workflow:
         reasons = "; ".join(f"{reason} ({count})" for reason, count in sorting.left_out.most_common(5)) or "its lists are empty"
         raise InvalidInput(f"stager has nothing to do for {planned.directory}: {reasons}", code="nothing_to_stage")
     jobs = {job.id: job_of(job, sorting, parents.of(job.id)) for job in planned.jobs.values() if job.kind is not PlannedKind.OTHER}
-    notes = tuple(f"left to Pegasus: {reason} ({count} files)" for reason, count in sorted(sorting.left_out.items()))
+    notes = tuple(f"left to Pegasus: {reason} ({counted(count, 'file')})" for reason, count in sorted(sorting.left_out.items()))
     notes += tuple(f"sub-workflow {name}: attach to {place} when that is planned" for name, place in planned.nested.items())
     return Workflow(planned.label, files, jobs, places.origins, source_path=str(planned.directory), notes=notes, engine=ENGINE)
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from stager.model.errors import ORIGIN_CODES, ErrorClass, Fault, InvalidInput, StagerError, error_from
 from stager.model.files import File, Source
+from stager.model.units import counted
 from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.ports import OriginAccess, OriginEntry
 from stager.readers.lines import Finding, Findings, Place
@@ -70,7 +71,7 @@ def likely_mistakes(workflow: Workflow) -> Iterator[str]:
     """Where size and token do not tell one content from another."""
     young = unsettled(workflow)
     if young:
-        when = f"{len(young)} inputs were written less than 2 s before they were listed, {young[0]!r} first"
+        when = f"{counted(len(young), 'input', 'was', 'were')} written less than 2 s before the listing, {young[0]!r} first"
         yield f"{when}; one that still changes fails its fetch"
     unmarked = [
         lfn
@@ -78,8 +79,8 @@ def likely_mistakes(workflow: Workflow) -> Iterator[str]:
         if not file.sha256 and any(SIZE_ONLY.fullmatch(source.token or "") for source in file.sources)
     ]
     if unmarked:
-        what = f"of {len(unmarked)} inputs the server tells the size and nothing else, {unmarked[0]!r} first"
-        yield f"{what}; a change that keeps the size is not noticed, unless you give their sha256"
+        what = f"of {counted(len(unmarked), 'input')} the server tells the size and nothing else, {unmarked[0]!r} first"
+        yield f"{what}; a change that keeps the size is not noticed, unless you give the sha256"
 
 
 def unsettled(workflow: Workflow) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from stager.model.files import Destination, File, Location, Source
+from stager.model.units import counted
 from stager.model.workflow import CycleFound, Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.readers.graph_check import check_graph
 from stager.readers.lines import Findings, Place
@@ -96,7 +97,7 @@ def notes_of(record: Record, lineage: Lineage, renamed: dict[str, str], produced
     used = {renamed.get(name, name) for name in names}
     unknown = sorted(used - set(record.sizes))
     if unknown:
-        notes.append(f"{len(unknown)} files have no recorded size ({', '.join(unknown[:3])}); 0 bytes are taken")
+        notes.append(f"{counted(len(unknown), 'file', 'has', 'have')} no recorded size ({', '.join(unknown[:3])}); 0 bytes are taken")
     unused = set(record.sizes) - used
     if unused:
         notes.append(f"{len(unused)} recorded files are used by no task and left out")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stager.model.units import counted
 from stager.readers.lines import Finding, Findings, Place, WorkflowInvalid, read_text
 
 FLAT_VERSIONS = ("1.4",)
@@ -270,4 +271,4 @@ def notes_of(reading: Reading) -> list[str]:
     if not reading.differing:
         return []
     some = ", ".join(sorted(reading.differing)[:3])
-    return [f"{len(reading.differing)} files are recorded with different sizes ({some}); the largest is taken"]
+    return [f"{counted(len(reading.differing), 'file', 'is', 'are')} recorded with different sizes ({some}); the largest is taken"]

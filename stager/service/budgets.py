@@ -20,7 +20,7 @@ from stager.model.cluster import Cluster
 from stager.model.errors import InvalidInput, Refused
 from stager.model.prices import prices_for
 from stager.model.profile import Profiles
-from stager.model.units import format_duration, format_money, parse_duration_s, parse_money
+from stager.model.units import counted, format_duration, format_money, parse_duration_s, parse_money
 from stager.model.workflow import Bounds, Workflow, bandwidths_of
 from stager.planning.budget import Budget
 from stager.planning.cost import on_front
@@ -194,7 +194,7 @@ def narrower(way: Way) -> str:
     """What makes the ranges wide, where something does."""
     guessed = sum([job.compute_basis is Basis.DEFAULT for job in way.plan.jobs])
     lines = [link.origin for link in way.plan.links if Basis.DEFAULT in (link.fetch_basis, link.upload_basis)]
-    why = [f"the times of {guessed} of {len(way.plan.jobs)} jobs are guesses"] if guessed else []
+    why = [f"the times of {guessed} of {counted(len(way.plan.jobs), 'job')} are guesses"] if guessed else []
     if lines:
         named = ", ".join(lines[:NAMED]) + (", …" if len(lines) > NAMED else "")
         why.append(f"nobody has measured the link{'s' if len(lines) > 1 else ''} to {named}")

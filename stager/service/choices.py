@@ -19,6 +19,7 @@ from stager.model.ids import attempt_id
 from stager.model.prices import ClusterPrices
 from stager.model.profile import Profiles
 from stager.model.topology import Topology
+from stager.model.units import counted
 from stager.model.workflow import OriginKind, Workflow, graph_of
 from stager.planning.cost import Bill, Usage, bill_of, node_hours, on_front
 from stager.planning.fitting import check_hosts
@@ -205,7 +206,8 @@ def notes_of(workflow: Workflow, cluster: Cluster, io_nodes: int) -> tuple[str, 
     wide = [job.id for job in workflow.jobs.values() if each < job.cores <= cluster.compute.cores]
     if wide:
         notes.append(
-            f"{len(wide)} jobs, {wide[0]!r} the first, ask for more than the {each} cores of each I/O node: here they are too quick"
+            f"{counted(len(wide), 'job', 'asks', 'ask')} for more than the {counted(each, 'core')} of each I/O node, "
+            f"{wide[0]!r} the first: the estimate has it run too quickly"
         )
     return tuple(notes)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from stager import wire
 from stager.adapters.executor_engine import Executors
 from stager.model.errors import Fault, Refused, StagerError, Transient
+from stager.model.units import counted
 from stager.runtime.node_link import NodeLink
 from stager.runtime.outstanding import Outstanding
 from stager.wire.node import NodeTransfer
@@ -76,7 +77,8 @@ class NodeWatch:
             text = f"the pool of hosts at {pool.address} does not answer, and jobs wait for it: {pool.problem or 'not asked yet'}"
             faults.append(Transient(text, code="pool_away", subject=run).fault())
         if parked := self.executors.parked(run):
-            text = f"{parked} jobs wait for variables of the submitter's environment, which a restart forgot; run `stager resume {run}`"
+            what = counted(parked, "job", "waits", "wait")
+            text = f"{what} for variables of the submitter's environment, which a restart forgot; run `stager resume {run}`"
             faults.append(Refused(text, code="env_unknown", subject=run).fault())
         return faults
 

@@ -21,7 +21,7 @@ from stager.model.errors import InvalidInput, Refused, StagerError, Transient
 from stager.model.files import FileKind, Location, Source
 from stager.model.results import KeptOutput, Result, SeenAt, origin_key
 from stager.model.scatter import standing_jobs, unknown
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 from stager.model.workflow import Origin, OriginKind, Workflow, graph_of
 from stager.planning.job_key import differences
 from stager.planning.plan import Plan, ReusedJob, ReusedOutput
@@ -366,7 +366,7 @@ def reused_jobs(workflow: Workflow, reuse: Reuse) -> tuple[ReusedJob, ...]:
 
 def reuse_text(workflow: Workflow, reuse: Reuse, plan: Plan) -> str:
     moved = plan.fetch_bytes + plan.upload_bytes + plan.readback_bytes + plan.direct_read_bytes
-    return f"{len(reuse.reused)} of {len(workflow.jobs)} jobs reused, {format_size(moved)} over the WAN"
+    return f"{len(reuse.reused)} of {counted(len(workflow.jobs), 'job')} reused, {format_size(moved)} over the WAN"
 
 
 def reuse_lines(workflow: Workflow, found: Remembered, plan: Plan, *, by_name: bool) -> list[str]:
@@ -376,11 +376,11 @@ def reuse_lines(workflow: Workflow, found: Remembered, plan: Plan, *, by_name: b
         lines.append(f"note: all jobs run, since what earlier runs made is not known: {found.trouble}")
     if linked := found.reuse.linked(workflow):
         size = format_size(sum(found.reuse.kept[lfn].size_bytes for lfn in linked))
-        what = "1 kept result" if len(linked) == 1 else f"{len(linked)} kept results"
+        what = counted(len(linked), "kept result")
         lines.append(f"{what} ({size}) of earlier runs {'is' if len(linked) == 1 else 'are'} read where a node keeps them, and not fetched")
     if found.to_fetch:
         count, first = len(found.to_fetch), found.to_fetch[0]
-        what = "1 input has" if count == 1 else f"{count} inputs have"
+        what = counted(count, "input", "has", "have")
         lines.append(f"note: {what} another token and the same size, {first!r} first; only fetching tells whether the content changed")
     return lines
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from stager.model.errors import Fault, Refused, StagerError
 from stager.model.scatter import Rows, Scatter
+from stager.model.units import counted
 from stager.model.workflow import Workflow
 from stager.planning.plan import Access, Plan
 from stager.runtime.inbox import Inbox
@@ -98,7 +99,7 @@ class Scattering:
                 # One by one, so that it is said of which.
                 self._begin(run, [scatter])
                 return
-            text = f"no jobs can be made of the {facts.members} members in {scatter.what}: {problem.message}"
+            text = f"no jobs can be made of the {counted(facts.members, 'member')} in {scatter.what}: {problem.message}"
             self.inbox.put(replace(facts, fault=Fault(problem.error_class, problem.code, text, problem.subject)))
             return
         self.inbox.put(replace(facts, workflow=workflow, plan=plan))

@@ -89,7 +89,7 @@ def submitted_text(event: ev.RunSubmitted) -> str:
     reused = f", {len(event.reused)} of them reused" if event.reused else ""
     linked = sum(output.kept != "" for each in event.reused for output in each.outputs)
     reused += f" ({linked} of their files kept on nodes)" if linked else ""
-    return f"submitted: {len(event.workflow.jobs)} jobs{reused}, {len(event.workflow.files)} files"
+    return f"submitted: {counted(len(event.workflow.jobs), 'job')}{reused}, {counted(len(event.workflow.files), 'file')}"
 
 
 def scattered_text(event: ev.RunScattered) -> str:

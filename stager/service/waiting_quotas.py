@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stager import wire
-from stager.model.units import format_size
+from stager.model.units import counted, format_size
 from stager.scheduler.lanes import Lanes
 from stager.scheduler.shares import held_bytes, over_bytes, over_cores
 from stager.scheduler.state import RunEntry, State
@@ -26,7 +26,7 @@ def quotas_waited_for(state: State, run: RunEntry) -> Iterator[wire.WaitingView]
     if share.quota_cores is not None:
         firsts = first_of(run, JobState.ADMITTED, [node.startable for node in state.nodes.values()])
         if any(over_cores(state, run, run.workflow.jobs[job].cores) for job in firsts):
-            reason = f"{tenant.cores_used} of the {share.quota_cores} cores that it may have are in use"
+            reason = f"{tenant.cores_used} of the {counted(share.quota_cores, 'core')} that it may have are in use"
             yield view("quota_cores", run, reason)
     if share.quota_bytes is not None:
         firsts = first_of(run, JobState.READY, [node.ready for node in state.nodes.values()])

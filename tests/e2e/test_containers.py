@@ -157,11 +157,11 @@ def test_another_image_runs_its_jobs_again_and_explain_says_so(bed: Bed) -> None
     docker_archive(bed.place / "own.tar", bed.files, env=bed.env)
     text = 'jobs: {a: {run: "echo x > a.txt", container: "here:own.tar", outputs: {a.txt: "here:out/"}}}\n'
     bed.submitted("again", text, "--reuse")
-    assert re.search(r"1 of 1 jobs reused", bed.submitted("again", text, "--reuse"))
+    assert re.search(r"1 of 1 job reused", bed.submitted("again", text, "--reuse"))
     docker_archive(bed.place / "own.tar", bed.files, {"etc/new": b""}, env=bed.env)
     told = bed.stager.run("plan", "again.yml", "--reuse", "--explain", "a", cwd=bed.place)
     assert "container: " in told.stdout + told.stderr
-    assert "0 of 1 jobs reused" in bed.submitted("again", text, "--reuse")
+    assert "0 of 1 job reused" in bed.submitted("again", text, "--reuse")
 
 
 PEGASUS = """

@@ -60,7 +60,7 @@ def test_a_host_that_drains_ends_what_it_has_and_gets_no_more(hosts: Hosts) -> N
     hosts.until(lambda: len(hosts.seen()) == 2, "both hosts")
     run = rig.submit(client, held(rig, ("wide", {"cores": 3})))
     hosts.until(hosts.starts, "the job")
-    assert "h2 drains; 1 attempts are there" in rig.stager.run("host", "drain", "h2").stdout
+    assert "h2 drains; 1 attempt is there" in rig.stager.run("host", "drain", "h2").stdout
     later = rig.submit(client, held(rig, ("thin", {}), ("next", {})))
     rig.gate.touch()
     assert rig.finished(client, run) == rig.finished(client, later) == "succeeded"

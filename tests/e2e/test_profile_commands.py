@@ -131,5 +131,5 @@ def test_an_instance_is_imported_and_what_was_left_out_is_said(stager: Stager, s
         json.dumps({"name": "w", "schemaVersion": "1.5", "workflow": {"specification": specification, "execution": execution}})
     )
     told = stager.run("profile", "import", instance).stdout
-    assert "1 samples of 1 job types, 1 of them new" in told and "left out: readBytes" in told
+    assert "1 sample of 1 job type, 1 of them new" in told and "left out: readBytes" in told
     assert stager.json("profile", "list")["t"]["cpu_s"]["median"] == 1.0

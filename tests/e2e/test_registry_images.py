@@ -73,9 +73,9 @@ def test_a_tag_is_pulled_once_and_followed(bed: Bed) -> None:
     assert "pulling docker://" in bed.run("submit", image, "--reuse")
     assert (bed.place / "out/a.txt").read_text() == "one\n" and len(bed.pulled) == 1
     told = bed.run("submit", image, "--reuse")
-    assert "pulling" not in told and "1 of 1 jobs reused" in told
+    assert "pulling" not in told and "1 of 1 job reused" in told
     bed.push("tools:1", b"two\n")
-    assert "0 of 1 jobs reused" in bed.run("submit", image, "--reuse")
+    assert "0 of 1 job reused" in bed.run("submit", image, "--reuse")
     assert (bed.place / "out/a.txt").read_text() == "two\n" and len(bed.pulled) == 2
     (bed.place / "p.yml").write_text(PEGASUS % image)
     bed.stager.run("submit", "p.yml", "--output-origin", str(bed.place / "out"), cwd=bed.place)

@@ -145,7 +145,7 @@ def test_the_commands_serve_a_service_as_they_do_a_state_directory(service: Serv
     file = service.place / "workflow.yml"
     file.write_text(small(service.place / "data", "commanded", "'echo \"$GREETING\" > b; echo said'", "    env_pass: [GREETING]\n"))
     done = stager.run("submit", file, *where)
-    assert "succeeded" in done.stdout and "1 of 1 finals" in done.stdout
+    assert "succeeded" in done.stdout and "1 of 1 final," in done.stdout
     assert (service.place / "data" / "out" / "commanded").read_text() == "hello from here\n"
     run = stager.json("runs", *where)[0]["run"]
     assert stager.json("status", run, *where)["info"]["tenant"] == "alice"

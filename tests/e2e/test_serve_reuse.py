@@ -117,7 +117,7 @@ def test_what_came_along_is_known_by_its_content_and_finals_are_where_they_belon
     err, out = submitted()
     assert "2 of 2 jobs reused" in err and "0 attempts" in out, "sent into another directory, and the same"
     assert (place / "out" / "b").read_text() == "HELLO\n", "brought home all the same"
-    assert "1 attempts" in submitted("--rerun", "count")[1]
+    assert "1 attempt" in submitted("--rerun", "count")[1]
     (place / "in" / "a").write_text("hello you\n")
     assert "2 attempts" in submitted()[1] and (place / "out" / "c").read_text() == "10\n"
 

@@ -217,7 +217,7 @@ def test_an_optional_final_that_was_not_made_is_not_missing(stager: Stager, shor
         f"stager: 1\nname: w\norigins:\n  o: file:{short_dir}\njobs:\n  a: {{run: 'echo made > made.txt', outputs: {outputs}}}\n"
     )
     done = stager.run("submit", workflow)
-    assert "1 of 1 finals" in done.stdout and "missing" not in done.stderr
+    assert "1 of 1 final," in done.stdout and "missing" not in done.stderr
     status = stager.json("status")
     assert (status["finals_durable"], status["finals_total"]) == (1, 1) and status["uploaded_bytes"] == status["upload_bytes_planned"] == 5
     assert {entry["lfn"]: entry["state"] for entry in stager.json("ledger")} == {

@@ -87,14 +87,14 @@ def test_a_service_plans_and_checks_what_it_would_be_sent(service: Service, uppe
     before = alice.get("/runs").json()["runs"]
     at = ("--server", service.url, "--token-file", service.place / "alice.token")
     told = service.stager.run("plan", upper, *at)
-    assert "1 jobs, 3 files" in told.stdout and "2 of 2 files" in told.stderr and "job type" in told.stdout
+    assert "1 job, 3 files" in told.stdout and "2 of 2 files" in told.stderr and "job type" in told.stdout
     assert service.stager.run("plan", upper, "--dot", *at).stdout.startswith("digraph plan {")
     plan = json.loads(service.stager.run("plan", upper, "--json", *at).stdout)
     assert [job["job"] for job in plan["jobs"]] == ["up"]
     assert "WORD is not set here" in service.stager.run("check", upper, *at, code=3).stdout
     assert "'nowhere' is no origin" in service.stager.run("check", upper, "--spill", "nowhere", *at, code=3).stdout
     upper.write_text(UPPER)
-    assert "ok    service: it reads and plans 1 jobs" in service.stager.run("check", upper, *at).stdout
+    assert "ok    service: it reads and plans 1 job" in service.stager.run("check", upper, *at).stdout
     service.stager.run("plan", upper, "--simulate", *at, code=2)
     assert alice.get("/runs").json()["runs"] == before
 

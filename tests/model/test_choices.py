@@ -121,7 +121,7 @@ def test_more_i_o_nodes_than_cores_are_refused_and_what_does_not_divide_is_noted
     w = workflow()
     wide = replace(w, jobs={**w.jobs, "b": replace(w.jobs["b"], cores=4)})
     (narrow,) = asked(Question(wide, replace(cluster(), compute=ComputeNodes(1, 4)), PRICES), 2)
-    assert "1 jobs, 'b' the first, ask for more than the 2 cores" in narrow.notes[0]
+    assert "1 job asks for more than the 2 cores of each I/O node, 'b' the first" in narrow.notes[0]
 
 
 def test_processes_change_nothing() -> None:

@@ -173,7 +173,7 @@ def test_a_job_that_no_host_is_left_for_fails_with_the_numbers_and_goes_on_once_
     assert stage.play() is RunOutcome.FAILED
     fault = stage.world.runs["r"].fault
     assert (fault.code, fault.error_class, fault.subject) == ("no_host", ErrorClass.REFUSED, "wide")
-    assert "'wide' needs 4 cores on one host; of 1 hosts none has that (at most 2 cores)" in fault.message
+    assert "'wide' needs 4 cores on one host; of 1 host none has that (at most 2 cores)" in fault.message
     assert "Host 'large', which could have taken it, is gone (its machine is terminated)" in fault.message
     again = Stage(asking(WIDE, a={"cores": 2}), nodes, [gone], resumes_max=60)
     assert again.play() is RunOutcome.SUCCEEDED

@@ -114,7 +114,7 @@ def test_a_workflow_of_an_engine_is_not_submitted_by_hand(tmp_path: Path, monkey
     (tmp_path / "a").write_text("x")
     file = tmp_path / "workflow.yml"
     file.write_text("stager: 1\nengine: airflow\njobs: {9.one: {inputs: ['here:a'], outputs: [b]}}\n")
-    assert "valid: 1 jobs" in CliRunner().invoke(program.stager, ["validate", str(file)]).output
+    assert "valid: 1 job, " in CliRunner().invoke(program.stager, ["validate", str(file)]).output
     result = CliRunner().invoke(program.stager, ["submit", str(file)])
     assert result.exception is not None and "are run by airflow" in str(result.exception) and not (tmp_path / "state").exists()
 

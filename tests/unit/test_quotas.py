@@ -94,7 +94,7 @@ def test_status_says_which_quota_a_run_waits_for(tmp_path: Path) -> None:
     more = bench.send(making("w", 1), BOB)
     state = bench.machine.state
     [waiting] = waiting_of(state, state.runs[cores], 1.0)
-    assert (waiting.code, waiting.message) == ("quota_cores", "the quota of the tenant alice: 1 of the 1 cores that it may have are in use")
+    assert (waiting.code, waiting.message) == ("quota_cores", "the quota of the tenant alice: 1 of the 1 core that it may have are in use")
     [waiting] = waiting_of(state, state.runs[more], 1.0)
     assert (waiting.code, waiting.message) == ("quota_bytes", "the quota of the tenant bob: it holds 1 kB of the 1.5 kB that it may hold")
     assert waiting_of(state, state.runs[room], 1.0) == []

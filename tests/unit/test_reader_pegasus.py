@@ -228,7 +228,7 @@ jobDependencies: [{id: sub, children: [c]}]
         "sub-workflows (type: pegasusWorkflow) are not run; run the inner workflow first, as a workflow of its own (job: sub)",
         "sub-workflows (type: condorWorkflow) are not run",
         "regex replica 'f.*': which files it stands for is not known before the run",
-        "1 outputs are to be staged out (y), and nothing says where to; add --output-origin URL",
+        "1 output is to be staged out (y), and nothing says where to; add --output-origin URL",
     ):
         assert told in message, f"{told}\n--- not in ---\n{message}"
     assert "made by no job" not in message and "there is no job" not in message

@@ -187,14 +187,14 @@ def test_two_producers_side_by_side_are_named(tmp_path: Path) -> None:
 def test_unlisted_and_unused_files_are_told(tmp_path: Path) -> None:
     workflow = read(tmp_path, split_instance([task("a", ["in"], ["out"])], sizes={"out": 7, "left": 9}))
     assert (workflow.files["in"].size_bytes, workflow.files["out"].size_bytes) == (0, 7) and "left" not in workflow.files
-    assert any("1 files have no recorded size (in)" in note for note in workflow.notes)
+    assert any("1 file has no recorded size (in)" in note for note in workflow.notes)
     assert any("1 recorded files are used by no task" in note for note in workflow.notes)
 
 
 def test_a_listed_file_without_a_size_has_none(tmp_path: Path) -> None:
     data = split_instance([task("a", ["in"], ["out"])], sizes={"in": 3, "out": 7})
     del data["workflow"]["specification"]["files"][1]["sizeInBytes"]
-    assert any("1 files have no recorded size (out)" in note for note in read(tmp_path, data).notes)
+    assert any("1 file has no recorded size (out)" in note for note in read(tmp_path, data).notes)
     (sample,) = read_samples(tmp_path / "sample.json")[0]
     assert (sample.input_bytes, sample.output_bytes) == (3, None), "what was not seen is not 0"
 

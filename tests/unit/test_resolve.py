@@ -132,7 +132,7 @@ def test_an_origin_that_is_down_is_no_trouble_where_another_has_the_file(tmp_pat
     entry = OriginEntry("x", 3, "t", settled=False)
     resolved = resolve(workflow_of(tmp_path, File("x", sources=at("a:x", "b:x"))), Scripted({"a": down, "x": entry}))
     assert [source.location.origin for source in resolved.files["x"].sources] == ["b"]
-    assert unsettled(resolved) == ["x"] and "1 inputs were written less than 2 s before" in resolved.notes[0]
+    assert unsettled(resolved) == ["x"] and "1 input was written less than 2 s before" in resolved.notes[0]
     assert resolve(resolved, Scripted({})).notes == resolved.notes
 
 
