@@ -185,7 +185,10 @@ class GatewayPool:
         try:
             async with asyncio.timeout(answer_deadline_s(what)):
                 answer = await self.link.ask(lambda number: AskHost(id=number, host=name, what=what, args=list(args)))
-            return piece_in(answer) if what is Asked.READ_LOG else collected_in(answer) if what is Asked.COLLECT else None
+            if what is Asked.COLLECT:
+                said = collected_in(answer)
+                return msgspec.structs.replace(said, problem=shown(said.problem))
+            return piece_in(answer) if what is Asked.READ_LOG else None
         except (TimeoutError, ValueError, Transient) as problem:
             text = f"host {host} does not answer: {shown(str(problem))}"
             raise Transient(text, code="connection_lost", subject=host) from problem

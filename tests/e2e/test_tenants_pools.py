@@ -12,6 +12,7 @@ import pytest
 
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.worker.place import write_json
 from tests.e2e.nodes_rig import batches_of, given_in
 from tests.e2e.tenants_rig import USERS, Tenants
 
@@ -43,6 +44,14 @@ def test_programs_run_as_the_tenants_user_on_hosts_of_its_pool_alone(tenants: Te
     starts = given_in(batches_of(tenants.state), cmd.StartAttempt)
     assert {(command.run, command.host) for command in starts} == {(runs[name], f"{name}:h1") for name in USERS}
     assert tenants.hosts("alice") == {"alice:h1": "open"}, "those of bob's pool are none of her business"
+    # What a host keeps is its tenant's user's, who removes it.
+    odd = tenants.pools["alice"].hosts["h1"].scratch / "environments" / "odd"
+    odd.mkdir(parents=True)
+    write_json(str(odd / "environment.json"), {"digest": "of something else"})
+    for path in (odd.parent, odd, odd / "environment.json"):
+        os.chown(path, USERS["alice"], USERS["alice"])
+    gone = {host["host"]: (host["environments"], host["problem"]) for host in tenants.service.stager.json("gc")["hosts"]}
+    assert gone == {"alice:h1": (1, ""), "bob:h1": (0, "")} and not odd.exists()
     assert tenants.told(ev.AttemptEnded) and {event.outcome for event in tenants.told(ev.AttemptEnded)} == {ev.Outcome.OK}
 
 

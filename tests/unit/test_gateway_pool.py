@@ -27,6 +27,7 @@ from stager.scheduler import events as ev
 from stager.wire.node import ClosedAttempt, NodeReplica
 from stager.worker import AttemptResult, AttemptWaiting, Outcome
 from stager.worker.attempt import NOT_BEGUN_CODE
+from stager.worker.collecting import Collected
 
 CALL = Call(attempt="a-1", step=Step.RUN, node="node0", epoch=1)
 START = cmd.StartAttempt(
@@ -204,6 +205,25 @@ def test_a_piece_of_a_log_that_is_none_is_no_answer() -> None:
             tls.scripts[0].tell(Answer(id=tls.scripts[0].said[-1]["id"], answer=said))
             if good:
                 assert await asking == (3, b"abc")
+            else:
+                with pytest.raises(Transient):
+                    await asking
+
+    played(play)
+
+
+def test_what_a_host_says_that_it_collected_is_bounded_and_harms_no_screen() -> None:
+    async def play(pool: GatewayPool, tls: Tls) -> None:
+        odd = {"images": 1, "left_bytes": 7, "problem": "\x1b[2J no disk"}
+        for said, good in ((odd, True), ({"images": -1}, False), ({"problem": "x" * 5000}, False), ("all of it", False)):
+            asking = asyncio.create_task(pool.ask("alice:h1", Asked.COLLECT, ["f1"], [], 1, 0))
+            count = len(tls.scripts[0].said)
+            await until(lambda count=count: len(tls.scripts[0].said) > count)  # type: ignore[misc]
+            asked = tls.scripts[0].said[-1]
+            assert (asked["host"], asked["what"], asked["args"]) == ("h1", "collect", [["f1"], [], 1, 0])
+            tls.scripts[0].tell(Answer(id=asked["id"], answer=said))
+            if good:
+                assert await asking == Collected(images=1, left_bytes=7, problem="?[2J no disk")
             else:
                 with pytest.raises(Transient):
                     await asking
