@@ -46,7 +46,8 @@ def size_of(root: Path) -> int:
     with suppress(OSError, ValueError):
         return int(note.read_text())
     size_bytes = tree_bytes(root)
-    note.write_text(str(size_bytes))
+    with suppress(OSError):  # the disk is full, and whoever asks may be about to free it
+        note.write_text(str(size_bytes))
     return size_bytes
 
 

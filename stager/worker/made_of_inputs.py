@@ -74,7 +74,7 @@ class MadeOfInputs:
         async with self.locks.setdefault(key, asyncio.Lock()):
             found = self.known.get(key)
             # It may have gone for its room, and somebody may have cleared the directory.
-            is_there = found is not None and await self._is_taken(found, write_name)
+            is_there = found is not None and await self._is_taken(spec, found, write_name)
             if found is None or not is_there:
                 with self.kept.being_made():
                     found = await self._made_and_taken(spec, source, input_path(source, place, staged), write_name)
@@ -90,13 +90,17 @@ class MadeOfInputs:
     async def _made_and_taken(self, spec: AttemptSpec, source: AttemptInput, path: str, write_name: Callable[[Said], None]) -> Said:
         for _ in range(TRIES):
             found = self.known[key_of(source)] = await self._made(spec, source, path)
-            if await self._is_taken(found, write_name):
+            if await self._is_taken(spec, found, write_name):
                 return found
         text = f"{self.maker.not_made.format(job=repr(spec.job_id))}: it was removed while the job began"
         raise Transient(text, code=self.maker.not_made_code, subject=spec.job_id)
 
-    async def _is_taken(self, found: Said, write_name: Callable[[Said], None]) -> bool:
-        return await asyncio.to_thread(self.kept.take, self._name_of(found), partial(write_name, found))
+    async def _is_taken(self, spec: AttemptSpec, found: Said, write_name: Callable[[Said], None]) -> bool:
+        try:
+            return await asyncio.to_thread(self.kept.take, self._name_of(found), partial(write_name, found))
+        except OSError as problem:
+            text = f"job {spec.job_id!r} could not note what it uses: {problem}"
+            raise Transient(text, code=self.maker.not_made_code, subject=spec.job_id) from problem
 
     def _name_of(self, said: Said) -> str:
         return os.path.relpath(said["root_dir"], self.kept.root).partition("/")[0]

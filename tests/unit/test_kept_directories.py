@@ -5,6 +5,7 @@ somebody uses.
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import shutil
@@ -93,6 +94,17 @@ def test_a_size_is_looked_up_once_and_to_look_is_no_use(root: Path, used: set[st
     before = done(kept.found()).entries
     (root / "a" / "root" / "file").unlink()
     assert done(kept.found()).entries == before and [entry.used_at for entry in before] == [1000.0, 1001.0, 1002.0]
+
+
+def test_a_disk_without_room_for_a_note_is_no_reason_to_keep_what_fills_it(
+    root: Path, used: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    done(kept_in(root, 0, used).trim())
+    assert names(root) == ["pulled"]
 
 
 def test_what_is_taken_or_made_while_somebody_looks_stays(root: Path, used: set[str]) -> None:

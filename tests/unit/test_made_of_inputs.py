@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,17 @@ def test_one_that_goes_before_an_attempt_has_named_it_is_made_again_and_not_for_
     with pytest.raises(Transient, match="the box of job 'b' could not be made: it was removed while the job began"):
         done(bed.of("b", "other"))
     assert len(bed.calls()) == 2 + TRIES
+
+
+def test_a_disk_that_is_full_when_an_attempt_notes_what_it_uses_is_told_by_name(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, "one")
+
+    def full(said: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    bed.name = full  # type: ignore[method-assign]
+    with pytest.raises(Transient, match="job 'a' could not note what it uses: .*No space left"):
+        done(bed.of("a"))
 
 
 def test_what_does_not_do_is_asked_once_and_told_to_each_job(tmp_path: Path) -> None:
