@@ -33,9 +33,9 @@ Example:
 @json_option
 def command(runs: tuple[str, ...], cache: bool, records: bool, results: bool, dry_run: bool, state_dir: Path | None, as_json: bool) -> None:
     """Give space back: what jobs of runs that are over for good have printed, kept sandboxes of failed jobs (`stager shell`), and
-    environments of packages (`venv:`, `conda:`) that were changed or not made to their end; with --cache all that no unfinished run
-    needs. Ledgers and reports of runs stay, unless --runs is said or RUNS are named: those go wholly. Never touches an origin, nor a
-    byte that is not durable.
+    environments of packages (`venv:`, `conda:`) that were changed or not made to their end, here and on the hosts of a pool; with --cache
+    all that no unfinished run needs. Ledgers and reports of runs stay, unless --runs is said or RUNS are named: those go wholly. Never
+    touches an origin, nor a byte that is not durable.
     """
     with reach_here(state_dir) as client:
         names = [find_run(client, run).name for run in runs]
