@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from math import inf
+from itertools import count, takewhile
+from math import inf, sqrt
 from typing import Any, NamedTuple
 
 from stager.model.profile import NO_PROFILES, Profiles
@@ -33,11 +34,13 @@ TOO_LATE = 1.02
 PLANNED_S, PLANNED_USE_S = 0.000005, 0.0000015
 # About what simulating takes for each event and command, and how much more of that for each node; and how many of these there are for each
 # job and file.
-STEPPED_S, STEPPED_NODE_SHARE = 0.000023, 0.25
+STEPPED_S, STEPPED_NODE_SHARE = 0.000023, 0.12
 STEPS = 3
-# All simulations of one plan may take so long, and at most that share of what there is to win.
+# All simulations of one plan may take so long, and at most that share of what there is to win. For a long run they may take a part of its
+# time, up to so long; one whose first two simulations take longer than the first of these has none.
 REHEARSING_S_MAX = 1.0
 REHEARSING_SHARE = 0.5
+REHEARSING_RUN_SHARE, REHEARSING_LONG_S_MAX = 0.01, 3.0
 # So few jobs of a node wait, and so few files come ahead: what is next has the lines in to itself.
 FEW_AHEAD = 2
 
@@ -74,8 +77,8 @@ def best_plan(
         for way in alternatives(ways, rehearsals):
             if not rehearsals.hear(way, ways.plan(way)):
                 break
-        best = rehearsals.best
-        return plan if best is ways.first else told_why(rehearsals, plan, ways.plan(best, with_range))
+        earliest = rehearsals.earliest
+        return plan if earliest is ways.first else told_why(rehearsals, plan, ways.plan(earliest, with_range))
 
 
 class Way(NamedTuple):
@@ -95,9 +98,9 @@ class Ways:
         self._layouts: dict[tuple[int, int], Layout] = {(len(layout.topology.nodes), 0): layout}
         self._node_bytes = layout.topology.node_bytes
         self._all_bytes = sum(layout.shape.size)
-        count = len(layout.topology.nodes)
+        nodes = len(layout.topology.nodes)
         # Of nodes that are not alike no number says which: all of them, then.
-        self.nodes = [count, *(fewer_nodes(count) if layout.topology.is_uniform and may_be_fewer else ())]
+        self.nodes = [nodes, *(fewer_nodes(nodes) if layout.topology.is_uniform and may_be_fewer else ())]
         self.first = self.ruled(self.nodes[0], 0, 0)
 
     def plan(self, way: Way, with_range: bool = False) -> Plan:
@@ -116,14 +119,22 @@ class Ways:
         return [name for name, order in layout.orders.made.items() if order is layout.orders.chosen] + list(layout.orders.others)
 
     def parts(self, nodes: int) -> list[int]:
-        """Of the room of each node: all, then from what holds everything down by halves, the same whatever room there is."""
-        parts, part_bytes = [0], self._all_bytes
-        least_bytes = self._layout(nodes, 0).orders.smallest.each
-        while part_bytes >= max(1, least_bytes):
-            if part_bytes < self._node_bytes:
-                parts.append(part_bytes)
-            part_bytes //= 2
-        return parts
+        """Of the room of each node: all, then from what holds everything down by halves, and the least: the same whatever room there is.
+        On fewer nodes all comes twice, with and without the room of the others.
+        """
+        alone = [self._node_bytes] if nodes < self.nodes[0] else []
+        return [0, *alone, *self._halves(nodes, self._all_bytes), *self._halves(nodes, self._least_bytes(nodes))[:1]]
+
+    def parts_between(self, nodes: int) -> list[int]:
+        return self._halves(nodes, int(self._all_bytes / sqrt(2)))
+
+    def _least_bytes(self, nodes: int) -> int:
+        return max(1, self._layout(nodes, 0).orders.smallest.each)
+
+    def _halves(self, nodes: int, part_bytes: int) -> list[int]:
+        least_bytes = self._least_bytes(nodes)
+        halves = takewhile(lambda part_bytes: part_bytes >= least_bytes, (part_bytes >> shift for shift in count()))
+        return [part_bytes for part_bytes in halves if part_bytes < self._node_bytes]
 
     def _layout(self, nodes: int, holds_max_bytes: int) -> Layout:
         found = self._layouts.get((nodes, holds_max_bytes))
@@ -142,7 +153,7 @@ def told_why(rehearsals: Rehearsals, first: Plan, plan: Plan) -> Plan:
     ways += [f"with no more than {format_size(plan.holds_max_bytes)} of a node held at once"] if plan.holds_max_bytes else []
     ways += [f"with no more than {plan.ahead_max} ahead on a node"] if plan.ahead_max else []
     ways += ["in another order"] if [job.job for job in plan.jobs] != [job.job for job in first.jobs] else []
-    took = f"simulated, it takes {rehearsals.best_s:,.1f} s, and {rehearsals.first_s:,.1f} s without that"
+    took = f"simulated, it takes {rehearsals.earliest_s:,.1f} s, and {rehearsals.first_s:,.1f} s without that"
     return replace(plan, notes=(*plan.notes, f"the run goes {' and '.join(ways)}: {took}"))
 
 
@@ -194,7 +205,7 @@ def like(ways: Ways, way: Way, other: Way) -> Way:
 
 
 def everything(ways: Ways, best: Way) -> Iterator[Way]:
-    """Each part of the room before other orders there."""
+    """Each part of the room before other orders there; parts between them last."""
     for nodes in sorted(ways.nodes, key=lambda nodes: nodes != best.nodes):
         for ahead_max in sorted((0, FEW_AHEAD), key=lambda ahead_max: ahead_max != best.ahead_max):
             for part_bytes in ways.parts(nodes):
@@ -203,6 +214,10 @@ def everything(ways: Ways, best: Way) -> Iterator[Way]:
         for part_bytes in ways.parts(nodes):
             for ahead_max in sorted((0, FEW_AHEAD), key=lambda ahead_max: ahead_max != best.ahead_max):
                 yield from [Way(nodes, part_bytes, ahead_max, order) for order in ways.orders(nodes, part_bytes)]
+    for nodes in sorted(ways.nodes, key=lambda nodes: nodes != best.nodes):
+        for part_bytes in ways.parts_between(nodes):
+            for ahead_max in sorted((0, FEW_AHEAD), key=lambda ahead_max: ahead_max != best.ahead_max):
+                yield from [Way(nodes, part_bytes, ahead_max, order) for order in ways.orders(nodes, part_bytes)[:1]]
 
 
 class TooLate(Exception):
@@ -210,16 +225,18 @@ class TooLate(Exception):
 
 
 class Rehearsals:
-    """`best`: the way by the rules, or the one that ended first; of two about alike the one that was heard first. `heard_s`: what the last
-    one took, at most TOO_LATE times as long as the best, and infinite where it moved more.
+    """`best`: the way by the rules, or the one that ended first; of two about alike the one that was heard first: what is tried next is
+    like it. `earliest`: the way by the rules, or of those that end clearly earlier the first to end, by however little. `heard_s`: what the
+    last one took, at most TOO_LATE times as long as the best, and infinite where it moved more.
     """
 
     best: Way
+    earliest: Way
 
     def __init__(self, workflow: Workflow, topology: Topology, policy: Policy | None, limits: Limits | None) -> None:
         self._workflow, self._topology, self._policy, self._limits = workflow, topology, policy, limits
         self._uses = sum([len(job.inputs) + len(job.outputs) for job in workflow.jobs.values()])
-        self.best_s = self.first_s = self.heard_s = self._moved_bytes_max = inf
+        self.best_s = self.earliest_s = self.first_s = self.heard_s = self._moved_bytes_max = inf
         self._least_s, self._took_s, self._steps = 0.0, 0.0, 0
 
     def begin(self, first: Way, plan: Plan) -> bool:
@@ -227,9 +244,10 @@ class Rehearsals:
         two_s = 2 * self._takes_s(plan, STEPS * (len(plan.jobs) + len(plan.files)))
         if two_s > REHEARSING_S_MAX or two_s > REHEARSING_SHARE * plan.makespan_s:
             return False
-        self.best = first
+        self.best = self.earliest = first
         self.first_s, self._moved_bytes_max = self.simulated(plan)
-        self.best_s, self._took_s = self.first_s, self._takes_s(plan, self._steps)
+        self.best_s = self.earliest_s = self.first_s
+        self._took_s = self._takes_s(plan, self._steps)
         self._least_s = lower_bound(self._workflow, self._topology, plan).least_s
         return self.best_s != inf and self._least_s < CLEARLY_EARLIER * self.best_s and self._has_time()
 
@@ -240,11 +258,14 @@ class Rehearsals:
         self.heard_s = simulated_s if moved_bytes <= self._moved_bytes_max else inf
         if self.heard_s <= CLEARLY_EARLIER * self.best_s:
             self.best, self.best_s = way, self.heard_s
+        if self.heard_s < min(self.earliest_s, CLEARLY_EARLIER * self.first_s):
+            self.earliest, self.earliest_s = way, self.heard_s
         self._took_s += self._takes_s(plan, self._steps)
         return self._has_time()
 
     def _has_time(self) -> bool:
-        return self._took_s < min(REHEARSING_S_MAX, REHEARSING_SHARE * (self.best_s - self._least_s))
+        most_s = min(max(REHEARSING_S_MAX, REHEARSING_RUN_SHARE * self.best_s), REHEARSING_LONG_S_MAX)
+        return self._took_s < min(most_s, REHEARSING_SHARE * (self.best_s - self._least_s))
 
     def _takes_s(self, plan: Plan, steps: int) -> float:
         """Planning and simulating, whatever it really takes: the same arguments have to give the same."""

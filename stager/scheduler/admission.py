@@ -19,7 +19,7 @@ from stager.scheduler.decision import Decision
 from stager.scheduler.direct_fallback import may_read_directly
 from stager.scheduler.eviction import free_space, free_space_ahead, give_way
 from stager.scheduler.fetching import beside_bytes, prefetch, send_wanted
-from stager.scheduler.holding import may_begin
+from stager.scheduler.holding import may_begin, room_kept_to
 from stager.scheduler.lanes import Lane, Queued
 from stager.scheduler.linking import own_instead
 from stager.scheduler.migration import is_first, migrate, safe_bytes
@@ -237,9 +237,15 @@ def reserve_now(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntr
     if free_space(decision, node, needed, own, least):
         return job.reserve_bytes
     if is_first(state, run, job) and not run.is_engines:
-        migrate(decision, node, needed, own)
+        migrate(decision, node, needed, own, () if is_stuck(state, node) else room_kept_to(state, run))
     less = node.free_bytes - missing_bytes
     return less if may_do_with_less(node, run, job) and less >= likely_bytes(run, job) else None
+
+
+def is_stuck(state: State, node: NodeEntry) -> bool:
+    """Whether no room will come to it by itself: nothing runs or moves there."""
+    moving = node.deleting_bytes or node.cancelling_bytes or node.spilling_bytes or node.fetching_bytes or state.uploads_live
+    return not (moving or node.cores_used or node.admitted_waiting)
 
 
 def may_do_with_less(node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
@@ -329,7 +335,7 @@ def is_safe(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool
     """
     if run.plan.spill_origin is not None or run.is_engines:
         return True
-    held, met, room = 0, False, safe_bytes(state, node)
+    held, met, room = 0, False, safe_bytes(state, node, run)
     for other_id in reversed(state.active):
         other = state.runs[other_id]
         if other is run:

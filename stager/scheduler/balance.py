@@ -13,7 +13,7 @@ from stager.scheduler.accounting import count_parents, inputs_of
 from stager.scheduler.admission import admit_here, is_safe, start, start_calls
 from stager.scheduler.decision import Decision
 from stager.scheduler.fetching import send_wanted
-from stager.scheduler.holding import may_begin
+from stager.scheduler.holding import helping, keeps_to, may_begin
 from stager.scheduler.lanes import Lanes
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import peer_for
@@ -34,6 +34,8 @@ def balance(decision: Decision) -> None:
     state = decision.state
     idle = [node for node in state.nodes.values() if node.cores > node.cores_used + node.admitted_waiting and has_cores(node)]
     if not idle or len(idle) == len(state.nodes):
+        return
+    if not (idle := helping(state, idle)):
         return
     loaded = [node for node in state.nodes.values() if (node.ready.by_lane or node.startable.by_lane) and not has_cores(node)]
     offers: Offers = {}
@@ -126,12 +128,6 @@ def may_take(state: State, node: NodeEntry, offer: Offer) -> bool:
     if node.id in offer.known_at:
         return may_come(state, node, offer.run, offer.job)
     return offer.comes and has_place(state, node, offer.run, offer.job, offer.inputs_bytes)
-
-
-def keeps_to(state: State, run: RunEntry, node: NodeEntry) -> bool:
-    """Whether its plan lets the run use this node: one that is left idle helps out once another is away."""
-    kept = run.plan.keeps_to
-    return not kept or node.id in kept or not all(state.nodes[name].reachable for name in kept if name in state.nodes)
 
 
 def is_waiting(state: State, node: NodeEntry, entry: tuple[int, str, str], waiting: JobState) -> bool:

@@ -57,7 +57,7 @@ def free_space(
     if gap > 0 and decision.state.parts:
         gap = give_up_parts_on(decision, node, gap)
     more, gap = choose(decision, node, gap, protect, beside=chosen)
-    clean = spill(decision, node, [*chosen, *more])
+    clean = spill(decision, node, spared(decision, node, [*chosen, *more], -gap))
     if node.spilling_bytes or gap > lacking:
         put_back(node, clean)
     else:
@@ -193,6 +193,19 @@ def choose(
             gap -= file.copies[node.id].size_bytes
     put_back(node, kept)
     return chosen, gap
+
+
+def spared(decision: Decision, node: NodeEntry, choices: list[Choice], beyond_bytes: int) -> list[Choice]:
+    """Without those that need not go because of a larger one, which frees more than is missing: those used soonest stay first."""
+    go: list[Choice] = []
+    for entry, spills in reversed(choices):
+        size_bytes = decision.state.files[entry[1]].copies[node.id].size_bytes
+        if size_bytes <= beyond_bytes:
+            beyond_bytes -= size_bytes
+            put_back(node, [(entry, spills)])
+        else:
+            go.append((entry, spills))
+    return go[::-1]
 
 
 def put_back(node: NodeEntry, choices: list[Choice]) -> None:

@@ -1,15 +1,46 @@
 """How much room a run may take on a node at once, and how much may come ahead, where its plan says less than the node has: as if the node
 were smaller.
 
-May know: the state. One rule: it only holds back what would begin. Nothing is evicted or called off for it, and a run of which no job holds
-room on a node may begin one there, however large.
+May know: the state. One rule: it only holds back what would begin or move. Nothing is evicted or called off for it, and a run of which no
+job holds room on a node may begin one there, however large.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from stager.scheduler.accounting import inputs_of
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.state import JobEntry, RunEntry, State
+
+
+def is_kept(state: State, run: RunEntry) -> bool:
+    """Whether the run stays on the nodes that its plan keeps to: while all of them can be reached."""
+    return all(node.reachable for name in run.plan.keeps_to if (node := state.nodes.get(name)) is not None)
+
+
+def keeps_to(state: State, run: RunEntry, node: NodeEntry) -> bool:
+    """Whether its plan lets the run use this node: one that is left idle helps out once another is away."""
+    kept = run.plan.keeps_to
+    return not kept or node.id in kept or not is_kept(state, run)
+
+
+def room_kept_to(state: State, run: RunEntry) -> tuple[str, ...]:
+    """The nodes whose room alone counts for the run: those that its plan keeps to, if that also says how much of each, while no other run
+    is active. Otherwise it computes on these, and what is in the way there may go to others. None: all.
+    """
+    plan = run.plan
+    if not plan.keeps_to or not plan.holds_max_bytes or len(state.active) > 1 or not is_kept(state, run):
+        return ()
+    return tuple([name for name in plan.keeps_to if name in state.nodes])
+
+
+def helping(state: State, nodes: Iterable[NodeEntry]) -> list[NodeEntry]:
+    """Of these nodes, those that some run may use. It is asked for at each step."""
+    runs = [state.runs[run] for run in state.active]
+    if not all(run.plan.keeps_to for run in runs):
+        return list(nodes)
+    return [node for node in nodes if any(keeps_to(state, run, node) for run in runs)]
 
 
 def may_begin(state: State, run: RunEntry, node: NodeEntry, job: JobEntry, beside_bytes: int = 0) -> bool:

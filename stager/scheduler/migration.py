@@ -7,7 +7,7 @@ and never to a node that waits for room itself; so nothing is moved to and fro.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum
 from heapq import heappop, heappush
 
@@ -17,6 +17,7 @@ from stager.scheduler.accounting import inputs_of
 from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
 from stager.scheduler.eviction import clear, is_current
+from stager.scheduler.holding import room_kept_to
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import CopyState, JobState
@@ -28,10 +29,12 @@ LOOKS_MAX = 8
 FAILURES_MAX = 5
 
 
-def safe_bytes(state: State, node: NodeEntry) -> int:
-    """The bytes that the runs that cannot spill may hold on all nodes together."""
+def safe_bytes(state: State, node: NodeEntry, run: RunEntry) -> int:
+    """The bytes that the runs that cannot spill may hold on all nodes together, or this one on those that it stays on."""
     if len(state.nodes) == 1:
         return node.capacity_bytes
+    if kept := [other.capacity_bytes for name in room_kept_to(state, run) if not (other := state.nodes[name]).draining]:
+        return pooled_bytes(kept, run.largest_bytes, run.largest_footprint_bytes)
     if state.capacities_bytes is None:
         state.capacities_bytes = capacities_of(state)
     runs = [run for run_id in state.active if (run := state.runs[run_id]).plan.spill_origin is None]
@@ -53,9 +56,11 @@ def oldest_run(state: State) -> RunEntry | None:
     return next((state.runs[run] for run in state.active if state.runs[run].may_start), None)
 
 
-def migrate(decision: Decision, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset()) -> bool:
+def migrate(
+    decision: Decision, node: NodeEntry, need_bytes: int, protect: frozenset[str] = frozenset(), kept_to: Collection[str] = ()
+) -> bool:
     """Sends away as much as is missing for `need_bytes` beside what is about to be free; asked again at the next event. False: nothing is
-    on its way that could help.
+    on its way that could help. `kept_to`: to these nodes alone; none: to any.
     """
     state = decision.state
     if len(state.nodes) == 1:
@@ -74,7 +79,7 @@ def migrate(decision: Decision, node: NodeEntry, need_bytes: int, protect: froze
             continue
         looked.append(entry)
         if file.id not in protect and may_migrate(state, file, node):
-            sent = send(decision, node, file)
+            sent = send(decision, node, file, kept_to)
             helps = helps or sent is not Sent.NOWHERE
             gap -= file.size_bytes if sent is Sent.NOW else 0
     for entry in looked:
@@ -106,10 +111,10 @@ class Sent(Enum):
     NOWHERE = "nowhere"
 
 
-def send(decision: Decision, node: NodeEntry, file: FileEntry) -> Sent:
+def send(decision: Decision, node: NodeEntry, file: FileEntry, kept_to: Collection[str] = ()) -> Sent:
     size_bytes = file.copies[node.id].size_bytes
     for other in places(decision.state, node):
-        if other.id in file.copies:
+        if other.id in file.copies or (kept_to and other.id not in kept_to):
             continue
         if clear(decision, other, size_bytes):
             give_copy(decision, other, file, file.run, node.id, cmd.Purpose.MOVE, PRIORITY)

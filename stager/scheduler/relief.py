@@ -16,8 +16,9 @@ from stager.planning.plan import Basis
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import count_parents, inputs_of
 from stager.scheduler.admission import work_node
-from stager.scheduler.balance import is_waiting, keeps_to
+from stager.scheduler.balance import is_waiting
 from stager.scheduler.decision import Decision
+from stager.scheduler.holding import helping, keeps_to
 from stager.scheduler.line import left_s, pace_of
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import peer_for
@@ -50,7 +51,7 @@ def relieve(decision: Decision) -> None:
 
 
 def spare_nodes(state: State) -> Iterator[NodeEntry]:
-    return (node for name in state.spare if (node := state.nodes[name]).has_spare)
+    return (node for node in helping(state, [state.nodes[name] for name in state.spare]) if node.has_spare)
 
 
 def late_lines(state: State) -> list[NodeEntry]:

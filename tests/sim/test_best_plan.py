@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.sampled_shapes import sampled_workflow
-from stager.best_plan import Ways, best_plan, fewer_nodes
+from stager.best_plan import Rehearsals, Way, Ways, best_plan, fewer_nodes
 from stager.estimate import estimate
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.units import format_size
@@ -105,11 +105,69 @@ def test_the_parts_of_less_room_are_among_those_of_more(seed: int) -> None:
         there = replace(topology, nodes=tuple(replace(node, capacity_bytes=share * node.capacity_bytes) for node in topology.nodes))
         layout = lay_out(what, there, limits=limits)
         ways = Ways(layout, lambda nodes, there=there: lay_out(what, there, limits=limits, nodes=nodes))
-        found.append(ways.parts(ways.nodes[0]))
-        assert all(layout.orders.smallest.each <= part < there.node_bytes for part in found[-1][1:])
+        parts, between = ways.parts(ways.nodes[0]), ways.parts_between(ways.nodes[0])
+        found.append({*parts, *between})
+        assert parts[0] == 0 and all(layout.orders.smallest.each <= part < there.node_bytes for part in (*parts[1:], *between))
         assert all(ways.orders(ways.nodes[0], part) for part in found[-1])
-    assert set(found[0]) <= set(found[1]) <= set(found[2])
-    assert len(found[2]) > 1
+    assert found[0] <= found[1] <= found[2]
+    assert len(parts) > 2 and len(between) > 1
+    assert parts[-1] < 2 * layout.orders.smallest.each and layout.orders.smallest.each in parts
+
+
+def test_with_the_room_of_its_nodes_alone_a_run_takes_as_long_as_if_there_were_no_others() -> None:
+    """So what was best on fewer nodes is looked at on more of them, too. With the room of the second one more is begun at once, and what is
+    in the way goes there: it takes longer here.
+    """
+    what, cores = sampled_workflow(13)
+    limits, link, room = Limits(cores=cores), OriginLink("home", 50e6, 20e6), 96_565_151
+    one, two = (Topology(tuple(Node(f"node{number}", room, cores) for number in range(count)), (link,)) for count in (1, 2))
+    ways_of_one, ways_of_two = (
+        Ways(lay_out(what, there, limits=limits), lambda nodes, there=there: lay_out(what, there, limits=limits, nodes=nodes))
+        for there in (one, two)
+    )
+    assert room in ways_of_two.parts(1) and room not in ways_of_two.parts(2)
+    alone_s = wall_s(what, one, limits, ways_of_one.plan(Way(1, 0, 2, "eager")))
+    assert wall_s(what, two, limits, ways_of_two.plan(Way(1, room, 2, "eager"))) == pytest.approx(alone_s, rel=0.005)
+    assert wall_s(what, two, limits, ways_of_two.plan(Way(1, 0, 2, "eager"))) > 1.02 * alone_s
+
+
+class Told(Rehearsals):
+    """Simulates nothing: each way takes as long as it is said to, and as many steps."""
+
+    def __init__(self, what: Workflow, topology: Topology, took_s: Sequence[float], steps: int = 0) -> None:
+        super().__init__(what, topology, None, None)
+        self._told_s, self._each = iter(took_s), steps
+
+    def simulated(self, plan: Plan) -> tuple[float, float]:
+        self._steps = self._each
+        return next(self._told_s), 0.0
+
+
+def test_of_those_that_end_clearly_earlier_than_by_the_rules_the_earliest_is_taken() -> None:
+    """By however little: what is tried next is like one that is clearly earlier than what was best before."""
+    what, topology, limits = drawn(37)
+    plan, ways = make_plan(what, topology, limits=limits), [Way(1, part, 0, "rank") for part in range(6)]
+    first_s = 100 * plan.makespan_s
+    heard = Told(what, topology, [share * first_s for share in (1.0, 0.991, 0.98, 0.975, 0.9749, 0.976)])
+    assert heard.begin(ways[0], plan)
+    kept = []
+    for way in ways[1:]:
+        assert heard.hear(way, plan)
+        kept.append((heard.best.holds_max_bytes, heard.earliest.holds_max_bytes))
+    assert kept == [(0, 0), (2, 2), (2, 3), (2, 4), (2, 4)]
+
+
+@pytest.mark.parametrize(("run_s", "rehearsed_s"), [(99.0, 1.0), (200.0, 2.0), (20_000.0, 3.0)])
+def test_a_long_run_is_rehearsed_for_longer(run_s: float, rehearsed_s: float) -> None:
+    """For a hundredth of its time, within one and three seconds. Here each simulation counts about 0.04 s."""
+    what, topology, limits = drawn(37)
+    plan, way = make_plan(what, topology, limits=limits), Way(4, 0, 0, "rank")
+    heard = Told(what, topology, [run_s] * 1_000, steps=1_000)
+    assert heard.begin(way, plan)
+    each_s, count = heard._takes_s(plan, 1_000), 2
+    while heard.hear(way, plan):
+        count += 1
+    assert (count - 1) * each_s < rehearsed_s <= count * each_s
 
 
 def test_nodes_are_left_out_one_at_first_and_by_halves() -> None:

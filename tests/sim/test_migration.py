@@ -7,6 +7,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.scheduler.admission import may_do_with_less
 from stager.scheduler.commands import RunOutcome
+from stager.scheduler.holding import helping
 from stager.scheduler.machine import Machine
 from stager.scheduler.migration import FAILURES_MAX, places, safe_bytes
 from stager.scheduler.node_entry import NodeEntry
@@ -39,6 +40,25 @@ def test_what_is_in_the_way_of_the_first_job_goes_to_a_node_with_room() -> None:
     assert [(move.source, move.node) for move in moved] == [("node0", "node1")] * len(moved) and moved
     left = [(command.node, command.file) for command in stage.commands if type(command) is cmd.DeleteReplica and "moved" in command.why]
     assert left == [(move.source, move.file) for move in moved]
+
+
+def test_a_run_that_stays_in_the_room_of_its_nodes_leaves_it_where_nothing_else_helps() -> None:
+    """Its plan was wrong about it: nothing runs or comes there, and the first job has no room."""
+    stage = Stage(TIGHT, safe=1, room=3 * SIZE, cores=1, keeps_to=("node0",), holds_max_bytes=3 * SIZE)
+    state = machine_of(stage).state
+    assert safe_bytes(state, state.nodes["node0"], state.runs["r"]) == 3 * SIZE
+    stage = Stage(TIGHT, safe=1, room=3 * SIZE, cores=1, keeps_to=("node0",), holds_max_bytes=3 * SIZE)
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert moves(stage)
+
+
+def test_nodes_that_no_run_may_use_are_not_asked_for_help() -> None:
+    """While the node that the run keeps to can be reached."""
+    machine = machine_of(Stage(TIGHT, safe=1, cores=1, keeps_to=("node0",)))
+    state = machine.state
+    assert [node.id for node in helping(state, state.nodes.values())] == ["node0"]
+    machine.step(ev.NodeLost(at=0.0, node="node0"))
+    assert [node.id for node in helping(state, state.nodes.values())] == ["node0", "node1"]
 
 
 def test_nothing_is_moved_where_there_is_room() -> None:
@@ -92,9 +112,9 @@ def test_what_may_stay_empty_and_what_may_be_there_twice_is_not_counted_on() -> 
     """The largest file has 100 bytes, the largest job three of them."""
     machine = machine_of(Stage(TIGHT, safe=1, room=5 * SIZE, cores=1))
     state = machine.state
-    assert safe_bytes(state, state.nodes["node0"]) == (10 - 1 - 3) * SIZE
+    assert safe_bytes(state, state.nodes["node0"], state.runs["r"]) == (10 - 1 - 3) * SIZE
     machine.step(ev.NodeLost(at=0.0, node="node1"))
-    assert safe_bytes(state, state.nodes["node0"]) == 5 * SIZE
+    assert safe_bytes(state, state.nodes["node0"], state.runs["r"]) == 5 * SIZE
 
 
 def test_only_where_it_can_be_spilled_does_a_job_do_with_less_than_the_worst_needs() -> None:

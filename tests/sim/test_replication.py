@@ -5,6 +5,7 @@ go.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from msgspec import structs
 
@@ -35,7 +36,9 @@ LOST = Faults(troubles=(Trouble(at=50.0, what="lost", lasts_s=5.0, at_share=0.0)
 
 
 class Stage:
-    """Two nodes; all jobs run on node0, `elsewhere` on node1. `safe`: on how many nodes each file is to be, or those of `only`."""
+    """Two nodes; all jobs run on node0, `elsewhere` on node1. `safe`: on how many nodes each file is to be, or those of `only`. `decided`:
+    more of the plan.
+    """
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class Stage:
         cores: int = 4,
         only: str = "",
         spill: str | None = None,
+        **decided: Any,
     ) -> None:
         what = workflow(externals or {}, jobs, ("y",))
         nodes = tuple(Node(name, room, cores, disk_bytes_per_s=1e6, network_bytes_per_s=100.0) for name in ("node0", "node1"))
@@ -56,7 +60,7 @@ class Stage:
         files = tuple(structs.replace(file, safe_copies=safe if not only or file.lfn in only.split() else 1) for file in plan.files)
         policy = Policy(lookahead=cores > 1)
         self.world = SimWorld(Topology(nodes, LINKS), policy, faults=faults, checkers=all_checkers(), resumes_max=3, keep_journal=True)
-        self.world.submit("r", what, replace(plan, jobs=placed, files=files))
+        self.world.submit("r", what, replace(plan, jobs=placed, files=files, **decided))
         self.commands: list[cmd.Command] = []
         self.standing: dict[float, dict[str, Standing]] = {}
         self.machine: Machine | None = None
