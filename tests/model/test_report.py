@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from stager import wire
-from stager.cli.report import cells, hits_note, notes_of, value
+from stager.cli.report import assumed_notes, cells, hits_note, notes_of, value
 from stager.cli.run_page import OTHERS, lanes, longest, page_of, paints
 from stager.model.cluster import Cluster, IoNodes
 from stager.model.prices import prices_for
+from stager.model.scatter import Scatter, ScatterForm
 from stager.model.topology import Topology
 from stager.model.workflow import Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
@@ -259,3 +260,12 @@ def test_thinning_keeps_the_peak_and_the_end() -> None:
     assert (7_001.0, 5) in kept
     assert kept[-1] == points[-1]
     assert thinned(points[:10]) == points[:10]
+
+
+def test_jobs_whose_lists_were_never_made_are_told() -> None:
+    nothing = Workflow("w", {}, {})
+    scatter = Scatter("cut", "list", ("x",), "list", ScatterForm.LINES, ("cut[1]", "cut[2]"), follow=("turn[1]",))
+    assert assumed_notes(replace(nothing, scatters=(scatter,))) == [
+        "3 jobs of the estimate are assumed: the lists that they scatter over were never made"
+    ]
+    assert assumed_notes(nothing) == []

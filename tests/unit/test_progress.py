@@ -67,6 +67,11 @@ def test_a_guess_is_shown_as_no_total() -> None:
     assert "3 MB of 561 MB" in row(shown(known), "uploaded")
 
 
+def test_jobs_that_are_only_assumed_are_counted_apart() -> None:
+    said = status(jobs_assumed=3)
+    assert "5/10 (3 of them assumed), 2 running" in row(shown(said), "jobs") and "5/10 (3 of them assumed)" in one_line(said)
+
+
 def test_the_panel_has_true_figures() -> None:
     lines = shown(status())
     assert lines[0] == "run survey-1 · survey · active · 1 min 05 s · about 8 s left"
