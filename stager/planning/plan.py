@@ -166,7 +166,7 @@ class LinkPlan:
 
 class ReusedOutput(Record):
     """`token`, `verified` and `synced` of a final: how it lies at its destination. All three are empty of what is not there. `kept`: the
-    file, made by an earlier run, that nodes keep and that stands for it.
+    file, made by an earlier run, that nodes have and that stands for it; a final goes to its destination from there.
     """
 
     lfn: str

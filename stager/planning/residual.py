@@ -77,7 +77,9 @@ def widened(plan: Plan, workflow: Workflow, reuse: Reuse, node: str) -> Plan:
     kept_bytes = sum(known[lfn].expected_bytes for lfn in reuse.kept if lfn in known)
     links = tuple(link for link in plan.links if link.origin != KEPT.name)
     whole = replace(plan, workflow_digest=workflow_digest(workflow), jobs=tuple(jobs), files=tuple(files))
-    return replace(whole, links=links, fetch_bytes=max(0, plan.fetch_bytes - kept_bytes))
+    lent_bytes = sum(kept.size_bytes for kept in reuse.lent.values())
+    fetch_bytes, upload_bytes = max(0, plan.fetch_bytes - kept_bytes), plan.upload_bytes + lent_bytes
+    return replace(whole, links=links, fetch_bytes=fetch_bytes, upload_bytes=upload_bytes)
 
 
 def sizes_of(workflow: Workflow, reuse: Reuse, plan: Plan) -> dict[str, int]:

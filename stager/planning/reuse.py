@@ -44,7 +44,8 @@ class Known:
 @dataclass(slots=True)
 class Reuse:
     """`reused`: by job, what made it. `runs`: every other job, and why. `keys`: of each job whose inputs are all known. `held`: finals of
-    reused jobs, by lfn. `contents`: of all files that are known now. `kept`: the files that nodes keep and that are these, by lfn.
+    reused jobs, by lfn. `contents`: of all files that are known now. `kept`: the files that nodes keep and that are these, by lfn. `lent`:
+    the same of finals that are not at their destinations, and go there from these nodes.
     """
 
     reused: dict[str, Result] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class Reuse:
     held: dict[str, SeenAt] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)
     kept: dict[str, KeptOutput] = field(default_factory=dict)
+    lent: dict[str, KeptOutput] = field(default_factory=dict)
 
     def linked(self, workflow: Workflow) -> list[str]:
         """What jobs that run read of what nodes keep, by lfn."""
@@ -79,10 +81,11 @@ def decide(workflow: Workflow, known: Known, rerun: Collection[str] = ()) -> Reu
     run_what_is_not_at_hand(workflow, known, found)
     for job_id in found.reused:
         for output in workflow.jobs[job_id].outputs:
-            if workflow.files[output.lfn].is_final and output.lfn in found.contents:
+            is_final = workflow.files[output.lfn].is_final
+            if is_final and is_held(output.lfn, known, found):
                 found.held[output.lfn] = known.held[output.lfn]
             elif (kept := kept_output(workflow, job_id, output, known, found)) is not None:
-                found.kept[output.lfn] = kept
+                (found.lent if is_final else found.kept)[output.lfn] = kept
     return found
 
 
@@ -123,11 +126,15 @@ def why_by_itself(workflow: Workflow, job: Job, known: Known, found: Reuse, aske
 
 
 def run_what_is_not_at_hand(workflow: Workflow, known: Known, found: Reuse) -> None:
-    """Finals that are not where they are wanted, then all that those jobs need and nobody has, and all that would rest on two makings."""
+    """Finals that are neither where they are wanted nor on a node, then all that those jobs need and nobody has, and all that would rest on
+    two makings.
+    """
     why: dict[str, str] = {}
     for job_id in found.reused:
         for output in workflow.jobs[job_id].outputs:
-            if workflow.files[output.lfn].is_final and output.lfn in found.contents and not is_held(output.lfn, known, found):
+            if not workflow.files[output.lfn].is_final or output.lfn not in found.contents:
+                continue
+            if not is_held(output.lfn, known, found) and kept_output(workflow, job_id, output, known, found) is None:
                 why[job_id] = why_not_held(output.lfn, known)
                 break
     found.runs |= why
@@ -187,7 +194,7 @@ def is_held(lfn: str, known: Known, found: Reuse) -> bool:
 def why_not_held(lfn: str, known: Known) -> str:
     if lfn in known.held:
         return f"its final {lfn!r} is at its destination with other content"
-    return f"its final {lfn!r} is not at its destination as it was left there"
+    return f"its final {lfn!r} is not at its destination as it was left there, and on no node"
 
 
 def as_far_as(workflow: Workflow, targets: Sequence[str]) -> Workflow:

@@ -292,7 +292,7 @@ def transfer_body(command: cmd.Fetch | cmd.AssembleStripes | cmd.Upload, origin_
     if isinstance(command, cmd.Upload):
         return {
             "kind": "upload",
-            "file_id": command.file,
+            "file_id": command.reads or command.file,
             "generation": command.generation,
             "destination": place,
             "on_exists": "replace" if command.replace else "fail",

@@ -13,7 +13,7 @@ from stager.scheduler.keeping import count_kept, rank_of
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import end_early_span
-from stager.scheduler.spending import goes_home, not_going_home
+from stager.scheduler.spending import not_going_home
 from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, Retries, RunEntry, State, TransferEntry
 from stager.scheduler.states import (
     COPY_TRANSITIONS,
@@ -92,7 +92,7 @@ def recount_live(state: State, file: FileEntry) -> None:
     run, live = state.runs.get(file.run), 0
     if run is None:
         return
-    if file.copies and file.durable is None and file.spilled is None:
+    if (file.copies or file.lender) and file.durable is None and file.spilled is None:
         wanted = file.destination is not None or state.next_use(file) != NEVER or (run.is_engines and run.engine_outcome is None)
         live = file.size_bytes if wanted else 0
     if live != file.live_bytes:
@@ -140,6 +140,17 @@ def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
         offer_for_prefetch(state, file, node_id)
     if file.destination is not None:
         close_if_lost(state, file)
+    if file.lent_to and not any(other.state is PRESENT for other in file.copies.values()):
+        lend_no_more(state, file)
+
+
+def lend_no_more(state: State, file: FileEntry) -> None:
+    """It is nowhere: the finals that were to go home of it are lost with it."""
+    finals, file.lent_to = [state.files[final] for final in file.lent_to], {}
+    for final in finals:
+        final.lender, final.made_at = "", 0.0
+        recount_live(state, final)
+        state.lost.append((final.id, ""))
 
 
 def begin_transfer(state: State, transfer: TransferEntry) -> TransferEntry:
@@ -211,7 +222,10 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
     node, use, goes, rank = state.nodes[node_id], state.next_use(file), False, 0
     if node.draining:
         heappush(node.leaving, (use, file.id))
-    if use == NEVER and file.durable is None and not file.is_external and not state.owes_upload(file) and not state.stays(file):
+    if state.is_lent(file):
+        # It stays until that is home, as a final of its own would.
+        copy.extra_copy = False
+    elif use == NEVER and file.durable is None and not file.is_external and not state.owes_upload(file) and not state.stays(file):
         rank = rank_of(state, file, copy) if state.policy.keep_results_bytes else 0
         if not rank:
             state.useless.append((node_id, file.id, copy.generation))
@@ -449,16 +463,3 @@ def take_over(state: State, file: FileEntry, run: RunEntry) -> None:
     ):
         # The wait goes on, and the first source was tried enough.
         file.fetch = Retries(outages=retries.outages, away_since=retries.away_since, rounds=1, had_by=[*retries.had_by, before.id])
-
-
-def due_upload(state: State, run: RunEntry, file: FileEntry) -> None:
-    """A final exists and has to go home. One whose copy is gone is noted as lost."""
-    run.finals_open[file.id] = None
-    goes_home(run, file)
-    if file.upload is not None and file.upload.transfer:
-        return
-    file.upload = None
-    if any(copy.state is PRESENT for copy in file.copies.values()):
-        heappush(state.due_uploads, (run.key(run.jobs[file.producer].order), file.id))
-    else:
-        state.lost.append((file.id, ""))

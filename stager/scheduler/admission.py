@@ -306,6 +306,10 @@ def obtainable(decision: Decision, run: RunEntry, job: JobEntry, file: FileEntry
     if file.links and (own := own_instead(state, run, file)):
         decision.emit(cmd.RemakeFile, run=run.id, file=own, job=run.graph.producer[file.links[run.id]])
         return False
+    if file.lender and not state.can_be_had(file) and file.id in run.finals_open:
+        why = f"{file.lfn} is read when it is at its destination: another run made it, and it is on its way from there"
+        decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.retry_at(1, file.id), counts=False, why=why)
+        return False
     if not state.can_be_had(file) and is_out_of_reach(state, file):
         why = f"{file.lfn} is on a node that cannot be reached"
         decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.retry_at(UNREACHED, file.id), counts=False, why=why)

@@ -14,6 +14,7 @@ from stager.planning.plan import Plan
 from stager.scheduler.accounting import count_parents, end_span, recount_live, settle, take_over
 from stager.scheduler.amendment import is_made
 from stager.scheduler.entering import direct_access, enter_file, enter_uses, planned_files, serial_order
+from stager.scheduler.going_home import give_back
 from stager.scheduler.linking import leave, part
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import ENDED, CopyState, JobState
@@ -102,6 +103,7 @@ def let_go(state: State, run: RunEntry, before: Mapping[str, str]) -> None:
             continue
         if not file.is_external:
             file.destination = None
+            give_back(state, file)
             continue
         other = next((reader for _, reader, _ in file.uses if reader in state.active), None)
         if other is not None:

@@ -39,6 +39,7 @@ from stager.scheduler.apply_sharing import await_job, end_wait, take_over_job
 from stager.scheduler.apply_stripes import begin_part, cancel_part, disband
 from stager.scheduler.awaiting import forget_wait
 from stager.scheduler.events import BY_BUDGET
+from stager.scheduler.going_home import give_back, settle_all
 from stager.scheduler.linking import begin_anew, pass_on
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import begin_early_span, hold_for_readers
@@ -157,7 +158,8 @@ def reprioritize(state: State, command: cmd.Reprioritize) -> None:
 def upload(state: State, command: cmd.Upload) -> None:
     file = state.files[command.file]
     transfer = begin_transfer(state, transfer_of(command))
-    transfer.copy = pin(state, file, command.node)
+    transfer.reads = command.reads
+    transfer.copy = pin(state, state.files[transfer.file_read], command.node)
     state.uploads_live += 1
     file.upload = file.upload or Retries()
     if command.purpose is cmd.Purpose.SPILL:
@@ -353,6 +355,7 @@ def remake_file(state: State, command: cmd.RemakeFile) -> None:
     job = run.jobs[command.job]
     if job.reused_from:
         begin_anew(state, run, job.id, command.file)
+    give_back(state, state.files[command.file])
     move_job(state, job, JobState.WAITING)
     job.reused_from = ""
     job.waits_for = count_parents(state, run, job.id)
@@ -429,6 +432,8 @@ def finish_run(state: State, command: cmd.FinishRun) -> None:
             pass_on(state, file)
         for node_id in file.copies:
             settle(state, file, node_id)
+        if file.lender:
+            settle_all(state, state.files[file.lender])
 
 
 def wake_at(state: State, command: cmd.WakeAt) -> None:

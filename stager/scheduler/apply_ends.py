@@ -91,12 +91,12 @@ def end_transfer(state: State, transfer: TransferEntry) -> None:
         heappush(state.due_uploads, (run.key(run.jobs[file.producer].order), file.id))
     if transfer.purpose is Purpose.SPILL:
         file.spilling = ""
-    unpin_upload(state, file, transfer)
+    unpin_upload(state, transfer)
 
 
-def unpin_upload(state: State, file: FileEntry, transfer: TransferEntry) -> None:
+def unpin_upload(state: State, transfer: TransferEntry) -> None:
     if transfer.copy is not None:
-        unpin(state, file, transfer.node, transfer.copy)
+        unpin(state, state.files[transfer.file_read], transfer.node, transfer.copy)
 
 
 def give_up_copy(state: State, file: FileEntry, node_id: str) -> None:
@@ -118,7 +118,7 @@ def copy_lost(state: State, file: FileEntry, node_id: str) -> None:
             withdraw(state, state.runs[run_id], job)
             job.waits_for = count_parents(state, state.runs[run_id], job_id)
             make_ready_or_wait(state, job, state.now)
-    for transfer in [t for t in state.transfers.values() if t.file == file.id and t.node == node_id and not t.is_fetch]:
+    for transfer in [t for t in state.transfers.values() if t.file_read == file.id and t.node == node_id and not t.is_fetch]:
         state.transfers.pop(transfer.id)
         end_transfer(state, transfer)
     copy.pins = 0

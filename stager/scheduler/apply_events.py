@@ -18,7 +18,6 @@ from stager.scheduler.accounting import (
     add_garbage,
     drop_copy,
     drop_garbage,
-    due_upload,
     inputs_of,
     make_ready_or_wait,
     move_copy,
@@ -46,6 +45,7 @@ from stager.scheduler.apply_timers import woken
 from stager.scheduler.commands import Purpose
 from stager.scheduler.copies_wanted import may_want_extra_copy
 from stager.scheduler.direct_access import note_outage, predicted
+from stager.scheduler.going_home import due_upload, give_back
 from stager.scheduler.keeping import remake_s
 from stager.scheduler.linking import part_if_gone
 from stager.scheduler.peers import tell_other_nodes
@@ -150,7 +150,8 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
                 run.uploaded_bytes += event.size_bytes
             state.finish_checks[run.id] = None
     recount_live(state, file)
-    unpin_upload(state, file, transfer)
+    unpin_upload(state, transfer)
+    give_back(state, file)
     if file.spilled is not None and state.next_use(file) == NEVER and not state.stays(file):
         state.spills_to_erase.append((file.id, file.spilled, transfer.node))
 
@@ -168,7 +169,7 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
         note_failure(state, file, retries, transfer, event.fault)
     end_transfer(state, transfer)
     if event.fault.code == UNKNOWN_CODE and transfer.copy is not None:
-        copy_gone(state, file, transfer.reads_on, transfer.copy)
+        copy_gone(state, state.files[transfer.file_read], transfer.reads_on, transfer.copy)
 
 
 def note_reached(state: State, transfer: TransferEntry) -> None:
@@ -306,6 +307,7 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
         resize(state, file, made.size_bytes)
         file.blake3, file.sha256, file.remake_s = made.blake3, made.sha256, remaking_s
         add_copy(state, file, job.node, Copy(PRESENT, made.generation, made.size_bytes))
+        give_back(state, file)
         if len(state.nodes) > 1:
             tell_other_nodes(state, file)
         if file.destination is not None and file.durable is None:

@@ -72,7 +72,7 @@ def node_reported(state: State, event: ev.NodeReported) -> None:
             fetched(state, file, event.node, seen[file.id, copy.generation].blake3)
         elif copy.state in (CopyState.PRESENT, CopyState.DELETING) and not here:
             copy_lost(state, file, event.node)
-        elif copy.state is CopyState.DELETING and (state.next_use(file) != NEVER or state.owes_upload(file)):
+        elif copy.state is CopyState.DELETING and (state.next_use(file) != NEVER or state.owes_upload(file) or state.is_lent(file)):
             # The word to delete it was lost, and it is wanted again.
             move_copy(state, file, event.node, CopyState.PRESENT)
             settle(state, file, event.node)

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from stager.model.scatter import assumed_jobs
 from stager.model.workflow import graph_of
 from stager.scheduler import events as ev
-from stager.scheduler.accounting import count_parents, due_upload, make_ready_or_wait, move_job, move_run, recount_live, settle
+from stager.scheduler.accounting import count_parents, make_ready_or_wait, move_job, move_run, recount_live, settle
 from stager.scheduler.amend import amend
 from stager.scheduler.amendment import conflicts_of
 from stager.scheduler.entering import direct_access, enter_file, enter_reused, enter_uses, planned_files, serial_order
+from stager.scheduler.going_home import due_upload
 from stager.scheduler.linking import answer_for
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import profile_if_tight

@@ -10,6 +10,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of, move_job, recount_live, resize, settle
 from stager.scheduler.apply_events import tell_children
 from stager.scheduler.awaiting import begin_wait
+from stager.scheduler.going_home import lend
 from stager.scheduler.linking import link, stop_awaiting
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.profiles import adjust_profile, begin_early_span
@@ -52,6 +53,9 @@ def take_over_output(state: State, run: RunEntry, job: JobEntry, made: ReusedOut
     adjust_profile(run, job, own, made.size_bytes - own.size_bytes)
     own.executable = made.executable
     resize(state, own, made.size_bytes)
+    if made.kept and own.destination is not None:
+        lend(state, run, own, state.files[made.kept])
+        return
     if made.kept:
         take_over_file(state, run, own, state.files[made.kept])
         return

@@ -146,7 +146,8 @@ class Reprioritize(Record, kw_only=True):
 
 class Upload(Record, kw_only=True):
     """Node to origin: a final, or a spilled intermediate. `replaces`: the token of an earlier making that we left there; only that may be
-    written over where `replace` is not set. `made_at`: what is there and was changed since then is not replaced; None: it may be.
+    written over where `replace` is not set. `made_at`: what is there and was changed since then is not replaced; None: it may be. `reads`:
+    the file of another run whose replica is sent, where that has the same content and the file has none of its own.
     """
 
     id: str
@@ -168,6 +169,7 @@ class Upload(Record, kw_only=True):
     attempt_number: int = 1
     replaces: str = ""
     made_at: float | None = None
+    reads: str = ""
 
 
 class CancelTransfer(Record, kw_only=True):

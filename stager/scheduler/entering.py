@@ -11,9 +11,10 @@ from heapq import heapify
 from stager.model.files import File, FileKind
 from stager.model.ids import external_file_id, produced_file_id
 from stager.model.workflow import Workflow
-from stager.planning.plan import Access, FilePlan, Plan, ReusedJob
+from stager.planning.plan import Access, FilePlan, Plan, ReusedJob, ReusedOutput
 from stager.scheduler import events as ev
 from stager.scheduler.accounting import inputs_of, recount_live, settle, take_over
+from stager.scheduler.going_home import lend, may_be_lent
 from stager.scheduler.keeping import may_be_linked
 from stager.scheduler.linking import link
 from stager.scheduler.peers import next_use_on
@@ -81,11 +82,14 @@ def enter_reused(state: State, run: RunEntry, reused: Sequence[ReusedJob]) -> No
     for each in still_reused(state, run, reused, roomy):
         begin_done(run, run.jobs[each.job], each.run)
         for made in each.outputs:
-            kept = state.files.get(made.kept) if made.kept else None
-            if kept is not None and run.id not in kept.links and roomy and may_be_linked(state, kept, run.tenant, made.blake3):
+            kept, is_final = state.files.get(made.kept) if made.kept else None, run.workflow.files[made.lfn].is_final
+            can_link = kept is not None and not is_final and run.id not in kept.links
+            if kept is not None and can_link and roomy and may_be_linked(state, kept, run.tenant, made.blake3):
                 link(state, run, made.lfn, kept)
             file = state.files[run.file_ids[made.lfn]]
             file.size_bytes, file.blake3, file.executable = made.size_bytes, made.blake3, made.executable
+            if kept is not None and is_final:
+                lend(state, run, file, kept)
             if file.destination is not None and made.token:
                 where = file.destination.location
                 file.durable = HeldAt(where.origin, where.path, made.token, made.verified, made.synced)
@@ -95,7 +99,7 @@ def still_reused(state: State, run: RunEntry, reused: Sequence[ReusedJob], roomy
     """Something may have gone between the plan and this moment. `roomy`: what is held from the start is in nobody's way. Where room is
     tight it might be in that of a job that comes before its reader.
     """
-    outputs = {made.lfn: made for each in reused for made in each.outputs}
+    files, outputs = run.workflow.files, {made.lfn: made for each in reused for made in each.outputs}
     if not any(made.kept for made in outputs.values()):
         return reused
 
@@ -106,11 +110,16 @@ def still_reused(state: State, run: RunEntry, reused: Sequence[ReusedJob], roomy
         made = outputs.get(lfn)
         if made is None or not made.kept:
             return made is not None and made.token != ""
-        return roomy and may_be_linked(state, state.files.get(made.kept), run.tenant, made.blake3)
+        return roomy and not files[lfn].is_final and may_be_linked(state, state.files.get(made.kept), run.tenant, made.blake3)
 
-    runs = run.jobs.keys() - {each.job for each in reused}
+    def goes_home(made: ReusedOutput) -> bool:
+        """It is there, or can go there. A final only."""
+        return made.token != "" or (roomy and may_be_lent(state, state.files.get(made.kept), run, made.lfn, made.blake3))
+
+    stays = [each for each in reused if all(goes_home(made) for made in each.outputs if files[made.lfn].is_final)]
+    runs = run.jobs.keys() - {each.job for each in stays}
     more = run_as_well(run.workflow, runs, is_at_hand)
-    return [each for each in reused if each.job not in more]
+    return [each for each in stays if each.job not in more]
 
 
 def enter_uses(state: State, run: RunEntry) -> None:

@@ -266,7 +266,9 @@ def may_be_spilled(state: State, file: FileEntry) -> bool:
     if any(run != file.run and state.runs[run].outcome not in OVER for run in file.links):
         # Another run, which may be resumed if it is over, calls that place by another name.
         return False
-    return state.runs[file.run].plan.spill_origin is not None and not file.spilling and not state.owes_upload(file)
+    if state.owes_upload(file) or state.is_lent(file):
+        return False
+    return state.runs[file.run].plan.spill_origin is not None and not file.spilling
 
 
 def is_current(decision: Decision, node: NodeEntry, entry: tuple[int, str, str]) -> bool:

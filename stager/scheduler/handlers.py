@@ -227,7 +227,8 @@ def remake_lost(decision: Decision) -> None:
         file = state.files[file_id]
         if node_id:
             void_readers(decision, file, node_id)
-        held = any(copy.state is PRESENT or copy.state is DELETING for copy in file.copies.values())
+        copies = state.holding(file).copies.values()
+        held = any(copy.state is PRESENT or copy.state is DELETING for copy in copies)
         if file.is_external or held or state.can_be_had(file):
             continue
         stop_waiting_for(decision, file)

@@ -20,6 +20,7 @@ from stager.scheduler.states import ENDED, CopyState, JobState, RunState
 
 KEYED = ("nodes", "files", "runs", "transfers", "parts", "striped")
 WITH_PROMISE = (JobState.ADMITTED, JobState.RUNNING)
+HELD = (CopyState.PRESENT, CopyState.DELETING)
 
 
 def broken_invariants(state: State) -> list[str]:
@@ -48,7 +49,7 @@ def broken_invariants(state: State) -> list[str]:
                 found.append(f"{file.lfn} on {node_id} is pinned and being deleted")
             if copy.state in (CopyState.FETCHING, CopyState.CANCELLING) and copy.generation not in state.transfers:
                 found.append(f"{file.lfn} on {node_id} is {copy.state} by no transfer")
-        found += broken_extra_copies(state, file) + broken_links(state, file)
+        found += broken_extra_copies(state, file) + broken_links(state, file) + broken_lending(state, file)
     return found
 
 
@@ -65,6 +66,25 @@ def broken_links(state: State, file: FileEntry) -> list[str]:
     if file.links and is_gone(file):
         found.append(f"{file.id} is shared by {list(file.links)}, and nowhere")
     return found
+
+
+def broken_lending(state: State, file: FileEntry) -> list[str]:
+    """Who lends and who borrows know of each other, and what is lent is on a node."""
+    found = [f"{file.id} lends to {final}, which borrows {state.files[final].lender!r}" for final in file.lent_to if not lends(state, file, final)]
+    if not file.lender:
+        return found
+    lender = state.files[file.lender]
+    if file.id not in lender.lent_to:
+        found.append(f"{file.id} borrows of {lender.id}, which does not know")
+    if not any(copy.state in HELD for copy in lender.copies.values()):
+        found.append(f"{file.id} is to go home of {lender.id}, which is nowhere")
+    if state.is_lent(lender) and any(copy.idle for copy in lender.copies.values()):
+        found.append(f"{lender.id} may go, they say, and {file.id} is to go home of it")
+    return found
+
+
+def lends(state: State, file: FileEntry, final: str) -> bool:
+    return state.files[final].lender == file.id
 
 
 def broken_queues(state: State) -> list[str]:
@@ -118,7 +138,7 @@ def broken_file(state: State, file: FileEntry) -> list[str]:
     for node_id, copy in file.copies.items():
         if copy.state is CopyState.WANTED and not copy.pins:
             found.append(f"{file.lfn} is wanted on {node_id} by nobody")
-        if copy.state in (CopyState.PRESENT, CopyState.DELETING) and not copy.generation:
+        if copy.state in HELD and not copy.generation:
             found.append(f"{file.lfn} is {copy.state} on {node_id} without a generation")
     return found
 

@@ -4,7 +4,8 @@ May know: the state, keys of jobs. One rule: a job waits only for a job of a run
 and holds nothing meanwhile; so nobody waits in a circle, and whatever becomes of that job ends the wait.
 
 What two jobs make is the same where their keys are. What is not made yet has no content to be known by: there the file itself stands for
-it, which is the same for two jobs where both read what one job makes.
+it, which is the same for two jobs where both read what one job makes. Of what is handed over each run has a file of its own, which goes to
+its own place: the run that did not make it borrows the other's copies for that, and its jobs never read it there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from stager.planning.plan import ReusedOutput, Sharing
 from stager.planning.reuse import run_as_well
 from stager.scheduler import commands as cmd
 from stager.scheduler.decision import Decision
+from stager.scheduler.going_home import may_be_lent
 from stager.scheduler.keeping import may_be_linked
 from stager.scheduler.profiles import fits_at_once
 from stager.scheduler.state import FileEntry, RunEntry, State
@@ -37,13 +39,16 @@ def join_others(decision: Decision, run: RunEntry, sharing: Sharing) -> None:
         # What is taken over is held from the moment when it is made, and not from its turn in the order.
         return
     same = same_jobs(state, run, sharing.forced, known_jobs(state, others))
+    same = {job_id: place for job_id, place in same.items() if is_still_had(state, run, job_id, *place)}
 
     def is_at_hand(lfn: str) -> bool:
         producer = run.graph.producer[lfn]
         if producer not in same:
             return True
-        other = state.job(*same[producer])
-        return other.state is not JobState.DONE or is_there(state, run, file_made(state, run, producer, same, lfn))
+        other, file = state.job(*same[producer]), file_made(state, run, producer, same, lfn)
+        if run.workflow.files[lfn].is_final or file.destination is not None:
+            return False
+        return other.state is not JobState.DONE or is_there(state, run, lfn, file)
 
     runs = [job_id for job_id, job in run.jobs.items() if job.state is not JobState.DONE and job_id not in same]
     more = run_as_well(run.workflow, runs, is_at_hand)
@@ -99,9 +104,8 @@ def same_jobs(state: State, run: RunEntry, forced: Collection[str], known: dict[
 
 
 def is_joinable(run: RunEntry, spec: Job) -> bool:
-    """What has a destination is written there by the run whose it is."""
     files = [run.workflow.files[output.lfn] for output in spec.outputs]
-    return spec.reuse and bool(files) and all(file.destination is None and file.kind is FileKind.FILE for file in files)
+    return spec.reuse and bool(files) and all(file.kind is FileKind.FILE for file in files)
 
 
 def facts_of(state: State, run: RunEntry, spec: Job, same: Mapping[str, Place]) -> Facts | None:
@@ -137,8 +141,25 @@ def file_made(state: State, run: RunEntry, job_id: str, same: Mapping[str, Place
     return file_read(state, other, theirs, {})
 
 
-def is_there(state: State, run: RunEntry, file: FileEntry) -> bool:
+def is_there(state: State, run: RunEntry, lfn: str, file: FileEntry) -> bool:
+    """For the jobs of this run that read it, or to go home of it."""
+    if run.workflow.files[lfn].is_final:
+        return may_be_lent(state, file, run, lfn, file.blake3)
     return run.id not in file.links and bool(file.blake3) and may_be_linked(state, file, run.tenant, file.blake3)
+
+
+def is_still_had(state: State, run: RunEntry, job_id: str, other_run: str, other_job: str) -> bool:
+    """All that this job is to hand over, if the other one is done."""
+    if state.job(other_run, other_job).state is not JobState.DONE:
+        return True
+    made = taken_from(state, run, job_id, other_run, other_job)
+    return all(output.kept for output in made if run.workflow.files[output.lfn].is_final)
+
+
+def is_needed(run: RunEntry, lfn: str) -> bool:
+    """Should a job that waits run after all, what it reads is made for it then."""
+    readers = (run.jobs[reader] for reader in run.graph.readers[lfn])
+    return run.workflow.files[lfn].is_final or any(reader.state is not JobState.DONE and reader.awaits is None for reader in readers)
 
 
 def taken_from(state: State, run: RunEntry, job_id: str, other_run: str, other_job: str) -> tuple[ReusedOutput, ...]:
@@ -147,9 +168,9 @@ def taken_from(state: State, run: RunEntry, job_id: str, other_run: str, other_j
     theirs = {output.path: output.lfn for output in other.workflow.jobs[other_job].outputs}
     found = []
     for output in spec.outputs:
-        file = state.files[other.file_ids[theirs[output.path]]]
+        file = state.holding(state.files[other.file_ids[theirs[output.path]]])
         if file.blake3:
-            kept = file.id if is_there(state, run, file) else ""
+            kept = file.id if is_there(state, run, output.lfn, file) else ""
             found.append(ReusedOutput(output.lfn, file.size_bytes, file.blake3, file.executable, kept=kept))
     return tuple(found)
 
@@ -183,7 +204,7 @@ def take_over_or_run(decision: Decision, run: RunEntry, job_id: str, other_run: 
         run_itself(decision, run, job_id, FAILED)
         return
     made = taken_from(state, run, job_id, other_run, other_job)
-    if not all(output.kept for output in made) or not fits_at_once(state, run.plan.capacity_bytes):
+    if not all(output.kept for output in made if is_needed(run, output.lfn)) or not fits_at_once(state, run.plan.capacity_bytes):
         run_itself(decision, run, job_id, TIGHT)
         return
     decision.emit(cmd.TakeOver, run=run.id, job=job_id, made_by=made_by(state, other_run, other_job), outputs=made)

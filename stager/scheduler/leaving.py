@@ -143,11 +143,14 @@ def is_to_be_moved(state: State, file: FileEntry, node: NodeEntry) -> bool:
     if copy is None or copy.state is not CopyState.PRESENT or file.spilling or file.moves_failed >= TRIES_MAX:
         return False
     goes_home = state.owes_upload(file) and not (file.upload is not None and file.upload.fault is not None)
+    goes_home = goes_home or state.is_lent(file)
     return not goes_home and is_owed(state, file) and not held_elsewhere(state, file, coming=True)
 
 
 def is_owed(state: State, file: FileEntry) -> bool:
     """Somebody counts on what was made, and only nodes have it."""
+    if file.copies and state.is_lent(file):
+        return True
     if file.is_external or file.durable is not None or file.spilled is not None or not file.copies:
         return False
     return state.owes_upload(file) or state.stays(file) or state.next_use(file) != NEVER

@@ -61,7 +61,7 @@ def entry_of(state: State, run: RunEntry, lfn: str) -> LedgerRow:
     fault = file.upload.fault.message if file.upload is not None and file.upload.fault is not None else ""
     final = file.destination is not None
     held = file.durable
-    holders = sorted(node for node, copy in file.copies.items() if copy.state is CopyState.PRESENT)
+    holders = sorted(node for node, copy in state.holding(file).copies.items() if copy.state is CopyState.PRESENT)
     where = f"{held.origin}:{held.path}" if held is not None else ", ".join(holders)
     verified, token, synced = (held.verified, held.token, held.synced) if held is not None else ("", "", "")
     return LedgerRow(lfn, standing_of(state, run, lfn, file), file.size_bytes, final, where, verified, token, file.blake3, fault, synced)
@@ -76,7 +76,7 @@ def standing_of(state: State, run: RunEntry, lfn: str, file: FileEntry) -> Stand
         return Standing.SUPERSEDED
     if any(copy.result_rank for copy in file.copies.values()):
         return Standing.KEPT
-    held = sum(copy.state is CopyState.PRESENT for copy in file.copies.values())
+    held = sum(copy.state is CopyState.PRESENT for copy in state.holding(file).copies.values())
     if file.spilled is not None or held >= copies_wanted(state, file):
         return Standing.SAFE
     wanted = state.owes_upload(file) or file.use_at < len(file.uses) or state.stays(file)

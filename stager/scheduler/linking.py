@@ -9,6 +9,7 @@ from __future__ import annotations
 from stager.model.ids import produced_file_id
 from stager.scheduler.accounting import count_parents, inputs_of, make_ready_or_wait, recount_live, settle, withdraw
 from stager.scheduler.awaiting import forget_wait
+from stager.scheduler.going_home import give_back
 from stager.scheduler.keeping import is_away_for_long
 from stager.scheduler.peers import offer_for_prefetch
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
@@ -146,6 +147,11 @@ def stop_awaiting(state: State, run: RunEntry, first: JobEntry) -> None:
                 offer_for_prefetch(state, file, job.node)
 
 
+def is_on_its_way(state: State, file: FileEntry) -> bool:
+    """What was lent to it may be at its destination at any moment."""
+    return file.lender != "" and file.upload is not None and file.upload.transfer in state.transfers
+
+
 def begin_anew(state: State, run: RunEntry, job_id: str, file_id: str) -> None:
     """A job that an earlier run made has to run after all. Where no job has begun on what it made, all of it is as if it had never been;
     else only the file that is lost is.
@@ -154,8 +160,10 @@ def begin_anew(state: State, run: RunEntry, job_id: str, file_id: str) -> None:
     files = {lfn: state.files[run.file_ids[lfn]] for lfn in outputs}
     begun = (JobState.DONE, JobState.RUNNING)
     rests = any(run.jobs[reader].state in begun for lfn in outputs for reader in run.graph.readers[lfn])
-    rests = rests or any(file.durable is not None for file in files.values())
+    rests = rests or any(file.durable is not None or is_on_its_way(state, file) for file in files.values())
     for lfn, file in files.items():
+        if file.lender and (not rests or file.id == file_id):
+            give_back(state, file)
         if file.links and produced_file_id(run.id, lfn) != file.id and (not rests or produced_file_id(run.id, lfn) == file_id):
             unlink(state, run, file)
         if not rests and not state.files[run.file_ids[lfn]].copies:

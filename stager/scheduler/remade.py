@@ -22,7 +22,7 @@ def differs(file: FileEntry, made: OutputMade) -> bool:
 
 def is_kept(file: FileEntry) -> bool:
     """The earlier making is still to be had, and stays the one that counts."""
-    return bool(file.copies) or file.durable is not None or file.spilled is not None
+    return bool(file.copies or file.lender) or file.durable is not None or file.spilled is not None
 
 
 def was_read(run: RunEntry, file: FileEntry) -> bool:

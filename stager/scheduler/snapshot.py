@@ -72,7 +72,7 @@ def kept_state(state: State) -> KeptState:
             pinned[job] = [(file.id, which(file, run.jobs[job].node, copy)) for file, copy in pins]
         runs.append(KeptRun(bare(run), pinned, values_of(run.safety), values_of(run.ahead)))
     uploads = {
-        transfer.id: which(state.files[transfer.file], transfer.reads_on, transfer.copy)
+        transfer.id: which(state.files[transfer.file_read], transfer.reads_on, transfer.copy)
         for transfer in state.transfers.values()
         if transfer.copy is not None
     }
@@ -119,7 +119,7 @@ def restored(kept: KeptState, submitted: Mapping[str, RunSubmitted | RunResumed 
         run.ahead = None if kept_run.ahead is None else SpaceProfile(kept_run.ahead)
     for transfer_id, which in kept.uploads.items():
         transfer = state.transfers[transfer_id]
-        transfer.copy = copy_of(kept, transfer.file, transfer.reads_on, which)
+        transfer.copy = copy_of(kept, transfer.file_read, transfer.reads_on, which)
     for index, own in enumerate(kept.erasing):
         file, held, node = state.spills_to_erase[index]
         if own:

@@ -19,6 +19,7 @@ from stager.planning.budget import Budget
 from stager.planning.plan import FilePlan, GuessedJob, Plan
 from stager.planning.policy import Limits, Policy
 from stager.planning.space import SpaceProfile
+from stager.scheduler.attempt_entry import AttemptEntry as AttemptEntry
 from stager.scheduler.budget_entry import BudgetEntry
 from stager.scheduler.commands import Purpose, RunOutcome
 from stager.scheduler.events import EngineOutcome
@@ -99,6 +100,8 @@ class FileEntry(StateEntry):
     `links`: of a file that other runs took over from the one that made it, all of these runs, each with its name for it. `run` answers for
     it: one of them that is active, if any is. `kept_at`: since when it is there for later runs only. `tenant`: of a file whose run is not
     known any more.
+
+    `lender`: of a final, the file of another run with the same content, whose copies go to its place. `lent_to`: finals that this is lent to.
     """
 
     id: str
@@ -131,6 +134,8 @@ class FileEntry(StateEntry):
     links: dict[str, str] = {}
     kept_at: float = 0.0
     tenant: str = ""
+    lender: str = ""
+    lent_to: dict[str, None] = {}  # exactly those whose `lender` it is
     is_external: bool = False  # by its id; a field, since it is asked for at each change of each copy
 
     def __post_init__(self) -> None:
@@ -171,30 +176,10 @@ class JobEntry(StateEntry):
     awaits: tuple[str, str] | None = None  # only while WAITING
 
 
-class AttemptEntry(StateEntry):
-    """`call`: of the engine, whose attempt it is. `host`: where it runs; empty where nobody reported any host. `charged_s`: core seconds by
-    weight that its tenant was charged ahead, `slot_s`: at this time.
-    """
-
-    run: str
-    job: str
-    node: str
-    number: int
-    reserve_bytes: int
-    started_at: float
-    needed_bytes: int | None = None  # not None: among the waiting attempts of its node, and takes no cores
-    killed: bool = False
-    void: bool = False
-    call: str = ""
-    host: str = ""
-    slot_cores: int = 0  # of its tenant's, while it has a slot
-    slot_s: float = 0.0
-    charged_s: float = 0.0
-
-
 class TransferEntry(StateEntry):
     """`source`: the node it is copied from; empty for what goes from or to an origin. `copy`: what is read, pinned for as long.
-    `assembles`: it makes the file of its parts on several nodes. `old`: what it moves is no longer what the file is.
+    `assembles`: it makes the file of its parts on several nodes. `old`: what it moves is no longer what the file is. `reads`: the file whose
+    copy is read, where that is another.
     """
 
     id: str
@@ -211,6 +196,7 @@ class TransferEntry(StateEntry):
     source: str = ""
     assembles: bool = False
     old: bool = False
+    reads: str = ""
 
     @property
     def cancelled(self) -> bool:
@@ -225,6 +211,10 @@ class TransferEntry(StateEntry):
     def on_line(self) -> bool:
         """Whether its node fetches it from an origin itself, and whole."""
         return self.is_fetch and not self.source and not self.assembles
+
+    @property
+    def file_read(self) -> str:
+        return self.reads or self.file
 
     @property
     def reads_on(self) -> str:
@@ -459,6 +449,8 @@ class State:
 
     def is_nowhere_else(self, file: FileEntry) -> bool:
         """Than on nodes. Work of a run that has ended can be made again if it is resumed; its unflushed finals cannot be counted on."""
+        if self.is_lent(file):
+            return True
         if file.is_external or file.durable is not None or file.spilled is not None:
             return False
         run = self.runs.get(file.run)
@@ -485,6 +477,14 @@ class State:
     def holders(self, file: FileEntry) -> int:
         """Nodes that can be reached and hold it."""
         return sum(copy.state is PRESENT and self.nodes[node].reachable for node, copy in file.copies.items())
+
+    def is_lent(self, file: FileEntry) -> bool:
+        """A final of another run goes home of it."""
+        return bool(file.lent_to) and any(self.owes_upload(self.files[final]) for final in file.lent_to)
+
+    def holding(self, file: FileEntry) -> FileEntry:
+        """The entry whose copies have its content."""
+        return self.files[file.lender] if file.lender else file
 
     def owes_upload(self, file: FileEntry) -> bool:
         """A final that is not at its destination yet and is to get there, of a run that was not called off."""

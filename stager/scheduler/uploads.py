@@ -46,7 +46,8 @@ def is_due(state: State, file: FileEntry) -> bool:
 def send_final(decision: Decision, file: FileEntry) -> bool:
     """False: its node cannot be asked now, it stays due."""
     state = decision.state
-    there = [node for node, copy in file.copies.items() if copy.state is PRESENT]
+    source = state.holding(file)
+    there = [node for node, copy in source.copies.items() if copy.state is PRESENT]
     reachable = [node for node in there if state.nodes[node].reachable]
     destination = file.destination
     if destination is None or not reachable:
@@ -57,9 +58,11 @@ def send_final(decision: Decision, file: FileEntry) -> bool:
         decision.emit(cmd.GiveUpTransfer, file=file.id, run=file.run, upload=True, fault=paused, origin=origin)
         return True
     able = [node for node in reachable if reaches(state, state.nodes[node], file.run, origin)]
+    if not able and source is not file:
+        return make_instead(decision, file, there, origin)
     if not able:
         return send_to_relay(decision, file, reachable[0], origin)
-    copy = file.copies[able[0]]
+    copy = source.copies[able[0]]
     decision.emit(
         cmd.Upload,
         node=able[0],
@@ -78,7 +81,17 @@ def send_final(decision: Decision, file: FileEntry) -> bool:
         attempt_number=(file.upload.failures + file.upload.outages if file.upload else 0) + 1,
         replaces=file.left.token if file.left is not None else "",
         made_at=file.made_at if may_be_superseded(state, able[0], file, destination) else None,
+        reads=source.id if source is not file else "",
     )
+    return True
+
+
+def make_instead(decision: Decision, file: FileEntry, there: list[str], origin: str) -> bool:
+    """What is lent to it is on no node any more that reaches its place. False: one that does may come back, it stays due."""
+    state = decision.state
+    if any(reaches(state, state.nodes[node], file.run, origin) for node in there):
+        return False
+    decision.emit(cmd.RemakeFile, run=file.run, file=file.id, job=file.producer)
     return True
 
 
@@ -115,7 +128,7 @@ def tidy_up(decision: Decision) -> None:
         size_bytes, why = node.garbage.get((file_id, generation)), "it does not count: damaged, or made by an attempt that was given up"
         if size_bytes is None:
             stale = copy is None or copy.generation != generation or copy.state is not PRESENT or copy.pins
-            if stale or file is None or file.uses and file.use_at < len(file.uses) or state.owes_upload(file):
+            if stale or file is None or file.uses and file.use_at < len(file.uses) or state.owes_upload(file) or state.is_lent(file):
                 continue
             size_bytes, why = copy.size_bytes if copy is not None else 0, "its last reader is done"
         if not node.reachable:

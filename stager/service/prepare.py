@@ -209,7 +209,7 @@ def plan_with(workflow: Workflow, settings: Settings, profiles: Profiles, option
     made_before = any(part.files[lfn].is_external and not workflow.files[lfn].is_external for lfn in part.files)
     plan = plan_as_asked(part, settings, profiles, replace(options, no_direct=options.no_direct or made_before))
     whole = widened(plan, workflow, found.reuse, topology_of(settings, workflow).nodes[0].id)
-    if found.reuse.kept and sum(file.size_bytes for file in whole.files) > whole.capacity_bytes:
+    if (found.reuse.kept or found.reuse.lent) and sum(file.size_bytes for file in whole.files) > whole.capacity_bytes:
         found.leave_kept(workflow)
         return plan_with(workflow, settings, profiles, options, found)
     return whole

@@ -52,7 +52,7 @@ def kept_of(state: State, run: RunEntry, result: Result) -> Iterator[tuple[str, 
     """By key and path, what nodes hold of this result and may keep."""
     for output in run.workflow.jobs[result.job].outputs:
         file = state.files[run.file_ids[output.lfn]]
-        if file.blake3 and file.destination is None and file.kind is FileKind.FILE and is_held(state, file.id):
+        if file.blake3 and file.kind is FileKind.FILE and is_held(state, file.id):
             yield result.key, output.path, KeptOutput(file.id, file.size_bytes, file.blake3, file.executable, file.remake_s)
 
 

@@ -357,7 +357,7 @@ def reused_jobs(workflow: Workflow, reuse: Reuse) -> tuple[ReusedJob, ...]:
             if (one := made.get(output.path)) is None:
                 continue
             held = reuse.held.get(output.lfn)
-            kept = reuse.kept.get(output.lfn)
+            kept = reuse.kept.get(output.lfn) or reuse.lent.get(output.lfn)
             where = (held.token, held.verified, held.synced) if held is not None else ("", "", "", kept.file) if kept is not None else ()
             outputs.append(ReusedOutput(output.lfn, one.size_bytes, one.blake3, one.executable, *where))
         found.append(ReusedJob(job_id, result.run, result.key, tuple(outputs)))
@@ -378,6 +378,11 @@ def reuse_lines(workflow: Workflow, found: Remembered, plan: Plan, *, by_name: b
         size = format_size(sum(found.reuse.kept[lfn].size_bytes for lfn in linked))
         what = counted(len(linked), "kept result")
         lines.append(f"{what} ({size}) of earlier runs {'is' if len(linked) == 1 else 'are'} read where a node keeps them, and not fetched")
+    if lent := found.reuse.lent:
+        size = format_size(sum(each.size_bytes for each in lent.values()))
+        what = "1 final" if len(lent) == 1 else f"{len(lent)} finals"
+        how = "is sent to its destination" if len(lent) == 1 else "are sent to their destinations"
+        lines.append(f"{what} ({size}) that earlier runs made {how} from where a node keeps {'it' if len(lent) == 1 else 'them'}")
     if found.to_fetch:
         count, first = len(found.to_fetch), found.to_fetch[0]
         what = counted(count, "input", "has", "have")
@@ -395,6 +400,7 @@ def explain_job(workflow: Workflow, found: Remembered, job_id: str, tenant: str)
         for output in job.outputs:
             held = reuse.held.get(output.lfn)
             kept = "kept on a node" if output.lfn in reuse.kept else "nobody needs it"
+            kept = "sent to its destination from a node that keeps it" if output.lfn in reuse.lent else kept
             lines.append(f"  {output.lfn}: {'at its destination' if held is not None else kept}")
         return lines
     lines = [f"job {job_id}: would run, since {reuse.runs[job_id]}"]

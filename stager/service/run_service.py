@@ -337,7 +337,7 @@ def check_whole(workflow: Workflow, plan: Plan) -> None:
 
 
 def check_reused(workflow: Workflow, reused: Sequence[ReusedJob]) -> None:
-    """What a job that runs reads can be had, and what is final lies at its destination. Raises InvalidInput."""
+    """What a job that runs reads can be had, and what is final lies at its destination or can go there. Raises InvalidInput."""
     graph, at_hand, done = graph_of(workflow), set[str](), {each.job for each in reused}
     if not done:
         return
@@ -350,11 +350,11 @@ def check_reused(workflow: Workflow, reused: Sequence[ReusedJob]) -> None:
         made = {output.lfn: output for output in each.outputs}
         declared = {output.lfn: output for output in workflow.jobs[each.job].outputs}
         whole = made.keys() <= declared.keys() and all(lfn in made or output.optional for lfn, output in declared.items())
-        home = all(output.token and not output.kept or not workflow.files[lfn].is_final for lfn, output in made.items() if whole)
+        home = all((output.token != "") != (output.kept != "") or not workflow.files[lfn].is_final for lfn, output in made.items() if whole)
         if not whole or not home or not all(output.blake3 for output in made.values()):
             text = f"what is to be reused of job {each.job!r} is not what it makes, or not where that is wanted"
             raise InvalidInput(f"{text}; plan again", subject=each.job)
-        at_hand |= {lfn for lfn, output in made.items() if output.token or output.kept}
+        at_hand |= {lfn for lfn, output in made.items() if output.token or (output.kept and not workflow.files[lfn].is_final)}
     for job_id in workflow.jobs.keys() - done:
         for entry in workflow.jobs[job_id].inputs:
             if graph.producer.get(entry.lfn) in done and entry.lfn not in at_hand:

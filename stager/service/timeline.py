@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from stager import wire
+from stager.model.ids import produced_file_id
 from stager.model.scatter import entry_name
 from stager.model.units import counted, format_duration, format_size
 from stager.ports import Batch
@@ -127,7 +128,8 @@ TELL: dict[type, Callable[[Any], str]] = {
     cmd.GiveUpStripes: lambda c: f"its stripes are given up, it is fetched whole: {c.why}",
     cmd.CopyReplica: lambda c: f"copy {c.transfer} of {c.lfn} from {c.source} to {c.node} ({c.purpose.value}, try {c.attempt_number})",
     cmd.Reprioritize: lambda c: f"transfer {c.transfer} is reprioritized: a job waits for it",
-    cmd.Upload: lambda c: f"upload {c.transfer} of {c.lfn} to {c.origin}:{c.path} ({c.purpose.value}, try {c.attempt_number})",
+    cmd.Upload: lambda c: f"upload {c.transfer} of {c.lfn} to {c.origin}:{c.path} ({c.purpose.value}, try {c.attempt_number})"
+    + (" from what another run made" if c.reads else ""),
     cmd.CancelTransfer: lambda c: f"transfer {c.transfer} is called off",
     cmd.RetryTransferAt: lambda c: f"its {'upload' if c.upload else 'fetch'} is tried again in {format_duration(c.not_before - c.at)}",
     cmd.GiveUpTransfer: lambda c: f"its {'upload' if c.upload else 'fetch'} is given up: {c.fault.message}",
@@ -188,12 +190,18 @@ def seen_of(value: Any, is_seen: Callable[[str], bool], strange: set[str]) -> bo
     return not transfer or transfer not in strange
 
 
+def makes(value: Any, file_id: str) -> bool:
+    """What is taken over is of both runs."""
+    if type(value) is cmd.TakeOver:
+        return any(file_id in (made.kept, produced_file_id(value.run, made.lfn)) for made in value.outputs)
+    return any(made.file == file_id for made in getattr(value, "outputs", ()))
+
+
 def concerns(value: Any, run: str, file_id: str, job: str, ids: set[str]) -> bool:
     """`ids` collects transfers and attempts that belong to it, since their events name nothing else."""
     own = getattr(value, "transfer", "") or getattr(value, "attempt", "")
     if file_id:
-        made = any(made.file == file_id for made in getattr(value, "outputs", ()))
-        mine = getattr(value, "file", "") == file_id or made
+        mine = getattr(value, "file", "") == file_id or makes(value, file_id)
     else:
         mended = type(value) is ev.RunResumed and bool(value.notes)
         mended = mended or (type(value) is ev.RunScattered and entry_name(job) in map(entry_name, (value.scatter, *value.also)))

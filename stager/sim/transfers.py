@@ -184,7 +184,7 @@ class TransferTable:
                 self._overfull(str(full))
                 self._fail(moving, Fault(ErrorClass.REFUSED, "no_space_node", str(full), command.lfn))
                 return
-        elif node.sound(command.file, command.generation) is None:
+        elif node.sound(command.reads or command.file, command.generation) is None:
             message = f"{command.lfn}: replica {command.generation} is not there to be uploaded"
             self._fail(moving, Fault(ErrorClass.INVALID_INPUT, "replica_unknown", message, command.lfn))
             return
@@ -382,7 +382,7 @@ class TransferTable:
 
     def _end_upload(self, moving: Moving, command: cmd.Upload) -> None:
         assert moving.origin is not None
-        replica = moving.node.sound(command.file, command.generation)
+        replica = moving.node.sound(command.reads or command.file, command.generation)
         there = moving.origin.files.get(command.path)
         if replica is None:
             self._fail(

@@ -96,7 +96,11 @@ def test_what_lies_is_found_out(bed: Bed) -> None:
 
     (bed.place / "out" / "shout.txt").write_text("not what it was\n")
     ran, _ = bed.again()
-    assert ran == ["shout"] and (bed.place / "out/shout.txt").read_text().endswith("SUM\n"), "changed by somebody"
+    assert ran == [] and (bed.place / "out/shout.txt").read_text().endswith("SUM\n"), "changed by somebody: sent there again"
+    (bed.place / "out" / "shout.txt").unlink()
+    bed.stager.run("gc", "--cache")
+    ran, _ = bed.again()
+    assert ran == ["shout"] and (bed.place / "out/shout.txt").read_text().endswith("SUM\n"), "and no node has it"
 
     db = bed.results()
     wrong = "0" * 64

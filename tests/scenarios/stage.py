@@ -11,9 +11,9 @@ One rule: the text file is the test; the log in it is what the Machine does toda
     workflow w                                 the lines below belong to it, until the next
       external in 100                          at home; `token=2`: with other content
       made mid 200                             declared size; `actual=500`: as it comes out
-      made out 50 final                        `replace=true`: what is there already may be overwritten
+      made out 50 final                        `replace=true`: what is there already may be overwritten; `to=dir`: it goes there
       job a in -> mid  compute=2 cores=1       inputs -> outputs
-    run r0 w at=0
+    run r0 w at=0                              `joins=true`: it takes over what others make
     at 3 drain r0                              or stop, resume, cancel
     at 3 resume r0 w2                          it has ended, and goes on as another workflow says
     at 3 corrupt mid
@@ -40,7 +40,7 @@ from stager.model.files import Destination, File, Location, OnExists, Source
 from stager.model.topology import Host, Node, OriginLink, Topology
 from stager.model.workflow import IoHint, Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
-from stager.planning.plan import Plan
+from stager.planning.plan import Plan, Sharing
 from stager.planning.policy import Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -109,6 +109,7 @@ class Scenario:
     workflows: dict[str, tuple[dict[str, File], dict[str, Job]]] = field(default_factory=dict)
     actual: dict[str, int] = field(default_factory=dict)
     runs: list[tuple[str, str, float]] = field(default_factory=list)
+    joining: list[str] = field(default_factory=list)
     happenings: list[tuple[float, list[str], dict[str, str]]] = field(default_factory=list)
     there: list[str] = field(default_factory=list)
     beside: dict[str, int] = field(default_factory=dict)
@@ -164,6 +165,7 @@ def read_line(scenario: Scenario, words: list[str], options: dict[str, str]) -> 
             read_part(scenario, words, options)
         case ["run", run, workflow]:
             scenario.runs.append((run, workflow, float(options.get("at", 0))))
+            scenario.joining += [run] if options.get("joins") == "true" else []
         case ["at", time, *rest]:
             scenario.happenings.append((float(time), rest, options))
         case ["there", lfn]:
@@ -190,7 +192,7 @@ def read_part(scenario: Scenario, words: list[str], options: dict[str, str]) -> 
             )
         case ["made", lfn, size, *final]:
             exists = OnExists.REPLACE if options.get("replace") == "true" else OnExists.FAIL
-            where = Destination(Location("home", f"out/{lfn}"), exists) if final else None
+            where = Destination(Location("home", f"{options.get('to', 'out')}/{lfn}"), exists) if final else None
             files[lfn] = File(lfn, size_bytes=int(size), destination=where)
             if "actual" in options:
                 scenario.actual[lfn] = int(options["actual"])
@@ -218,7 +220,7 @@ def play(scenario: Scenario) -> str:
     spread = ListedSizes(actual=scenario.actual)
     world = SimWorld(topology, scenario.policy, faults=faults, spread=spread, checkers=all_checkers(), late=scenario.late)
     for run, name, at in scenario.runs:
-        world.submit(run, *defined(scenario, topology, name), at)
+        world.submit(run, *defined(scenario, topology, name), at, sharing=Sharing(joins=True) if run in scenario.joining else None)
     for lfn in scenario.there:
         world.origin(HOME_URL).put(f"out/{lfn}", "something else", 7)
     for time, words, options in scenario.happenings:
@@ -347,7 +349,7 @@ class Log:
             return ",".join(f"{made.lfn}:{made.size_bytes}" for made in value)
         if isinstance(value, float):
             return f"{value:.3f}"
-        text = str(value)
+        text = self.names.get(str(value), str(value))
         return repr(text) if re.search(r"\s", text) else text
 
 

@@ -82,7 +82,7 @@ def distinct(workflow: Workflow) -> Workflow:
 
 
 def reused_part(case: Case, first: Workflow, edit: Workflow, spill: str | None) -> tuple[Plan, tuple[ReusedJob, ...]]:
-    """As if the first run were over, and all that it made and that has no destination were kept."""
+    """As if the first run were over, and all that it made were on a node still."""
     made, told = expected_contents(first, graph_of(first)), expected_contents(edit, graph_of(edit))
     results: dict[str, Result] = {}
     held: dict[tuple[str, str], KeptOutput] = {}
@@ -92,9 +92,8 @@ def reused_part(case: Case, first: Workflow, edit: Workflow, spill: str | None) 
         outputs = tuple(MadeOutput(output.path, sizes[output.lfn], made[output.lfn]) for output in job.outputs)
         results[key.digest] = Result(key.digest, "r0", job.id, "work", "w", key.parts, outputs, 0.0, 1.0)
         for output in job.outputs:
-            if not first.files[output.lfn].is_final:
-                file = produced_file_id("r0", output.lfn)
-                held[key.digest, output.path] = KeptOutput(file, sizes[output.lfn], made[output.lfn])
+            file = produced_file_id("r0", output.lfn)
+            held[key.digest, output.path] = KeptOutput(file, sizes[output.lfn], made[output.lfn])
     known = Known({lfn: told[lfn] for lfn, file in edit.files.items() if file.is_external}, {}, results.get, kept=held)
     found = decide(distinct(edit), known, ())
     if not found.reused:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stager.model.errors import ErrorClass, Fault
+from stager.model.files import Destination, File, Location
 from stager.model.ids import produced_file_id
 from stager.model.topology import embedded
 from stager.model.workflow import Workflow
@@ -156,3 +157,84 @@ def test_what_is_lost_before_it_is_read_is_made_again_by_each() -> None:
     state = bench.simulated().state
     assert all(run.outcome == "succeeded" for run in state.runs.values())
     assert bench.started("a").count("w-1") == 2 and "w-2" in bench.started("a")
+
+
+def elsewhere(workflow: Workflow, directory: str = "again") -> Workflow:
+    """The very same, with all that it hands over below another directory."""
+
+    def moved(file: File) -> File:
+        if file.destination is None:
+            return file
+        where = file.destination.location
+        return replace(file, destination=Destination(Location(where.origin, f"{directory}/{where.path}")))
+
+    return replace(workflow, files={lfn: moved(file) for lfn, file in workflow.files.items()})
+
+
+def handing_over(workflow: Workflow, *lfns: str) -> Workflow:
+    finals = {lfn: replace(workflow.files[lfn], destination=Destination(Location("home", lfn))) for lfn in lfns}
+    return replace(workflow, files=workflow.files | finals)
+
+
+def test_the_same_to_another_place_runs_nothing_and_both_have_the_one_making() -> None:
+    bench = Bench(handing_over(deep(1), "late"))
+    bench.submit("w-2", elsewhere(handing_over(deep(1), "late")), at=1.0)
+    state = bench.simulated().state
+    assert [bench.started(job) for job in ("a", "b", "c1")] == [["w-1"]] * 3
+    assert {run.outcome for run in state.runs.values()} == {cmd.RunOutcome.SUCCEEDED}
+    (files,) = (origin.files for origin in bench.world.origins.values())
+    for path in ("late", "out1"):
+        assert files[f"again/{path}"].content == files[path].content
+    lent = [each for each in bench.of(cmd.Upload) if each.reads]
+    assert {(each.run, each.lfn, each.reads) for each in lent} == {
+        ("w-2", "late", produced_file_id("w-1", "late")),
+        ("w-2", "out", produced_file_id("w-1", "out")),
+    }
+    assert not any(file.lender or file.lent_to for file in state.files.values()), "it ends when they are home"
+
+
+def test_a_job_whose_final_is_read_by_one_that_runs_runs_itself() -> None:
+    """It would have to be read at its place, over the wide area."""
+    bench = Bench(handing_over(flow(1), "mid"))
+    bench.submit("w-2", elsewhere(handing_over(flow(2), "mid")), at=1.0)
+    bench.simulated()
+    assert bench.started("a") == ["w-1", "w-2"] and not bench.of(cmd.AwaitJob)
+
+
+def test_what_one_run_hands_over_another_one_only_reads() -> None:
+    """What no job that runs reads need not be there. Where one does after all, it is made for that one."""
+    bench = Bench(handing_over(deep(1), "late"))
+    bench.submit("w-2", elsewhere(deep(1)), at=1.0)
+    bench.simulated()
+    assert [bench.started(job) for job in ("a", "b", "c1")] == [["w-1"]] * 3
+
+    slow = changed("c1", deep(1), compute_s=5.0)
+    bench = Bench(handing_over(slow, "late"))
+    bench.submit("w-2", elsewhere(slow), at=1.0)
+    bench.world.tell_at(13.0, lambda now: ev.RunCancelled(at=now, run="w-1"))
+    state = bench.simulated().state
+    assert bench.started("b") == bench.started("c1") == ["w-1", "w-2"] and state.runs["w-2"].outcome is cmd.RunOutcome.SUCCEEDED
+
+
+def test_where_the_run_that_lends_is_cancelled_the_final_goes_home_all_the_same() -> None:
+    bench = Bench(handing_over(deep(1), "mid"))
+    bench.submit("w-2", elsewhere(handing_over(deep(1), "mid")), at=1.0)
+
+    def away(fault: str) -> None:
+        for origin in bench.world.origins.values():
+            origin.fault_code = fault
+
+    bench.world.clock.at(4.0, away, "origin_unreachable")
+    bench.world.clock.at(30.0, away, "")
+    bench.world.tell_at(8.0, lambda now: ev.RunCancelled(at=now, run="w-1"))
+    state = bench.simulated().state
+    assert state.runs["w-2"].outcome is cmd.RunOutcome.SUCCEEDED
+    assert bench.started("a") == ["w-1"] and bench.started("b") == ["w-1", "w-2"], "b waits until its input can be read at its place"
+
+
+def test_a_third_run_goes_on_with_what_the_second_had_of_the_first() -> None:
+    bench = Bench(deep(1))
+    bench.submit("w-2", elsewhere(deep(1)), at=1.0)
+    bench.submit("w-3", elsewhere(deep(1), "third"), at=2.0)
+    bench.simulated()
+    assert [bench.started(job) for job in ("a", "b", "c1")] == [["w-1"]] * 3

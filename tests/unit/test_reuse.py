@@ -6,16 +6,19 @@ from dataclasses import fields, replace
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from stager.model.errors import InvalidInput
 from stager.model.files import Destination, File, FileKind, Location, Source
-from stager.model.results import MadeOutput, Result, SeenAt
+from stager.model.results import KeptOutput, MadeOutput, Result, SeenAt
 from stager.model.topology import embedded
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow, graph_of
 from stager.planning.job_key import Parts, differences, key_of
 from stager.planning.make_plan import make_plan
 from stager.planning.residual import residual, widened
 from stager.planning.reuse import Known, Reuse, as_far_as, decide, jobs_named
+from stager.service.reusing import Remembered, explain_job, reuse_lines, reused_jobs
+from stager.service.run_service import check_reused
 from tests.sim.drawn import sample_shared, sample_workflow
 
 IN_KEY = {"argv", "shell", "interpreter", "inputs", "outputs", "env", "env_pass", "stdin", "stdout", "stderr"}
@@ -131,37 +134,48 @@ def drawn(seed: int) -> tuple[Workflow, Known, set[str]]:
         if file.is_final and random.random() < 0.9
     }
     rerun = {job_id for job_id in flow.jobs if random.random() < 0.03}
-    return flow, Known(contents, held, results.get), rerun
+    kept = {
+        (digest, made.path): KeptOutput(f"file of {made.path}", 10, made.blake3 if random.random() < 0.97 else "other")
+        for digest, result in results.items()
+        for made in result.outputs
+        if random.random() < 0.6
+    }
+    return flow, Known(contents, held, results.get, kept=kept), rerun
 
 
 def slowly(flow: Workflow, known: Known, rerun: set[str]) -> set[str]:
     """The jobs that run, from the definitions alone, again and again until nothing more follows."""
     graph, runs = graph_of(flow), set(rerun)
     while True:
-        contents, before = dict(known.contents), set(runs)
+        contents, before, on_node = dict(known.contents), set(runs), set()
         for job_id in graph.order:
             job = flow.jobs[job_id]
             told = all(entry.lfn in contents for entry in job.inputs)
-            result = known.result_of(key_of(flow, job, contents, {}).digest) if told else None
+            digest = key_of(flow, job, contents, {}).digest if told else ""
+            result = known.result_of(digest)
             if result is None or not job.reuse or not job.outputs or job_id in rerun:
                 runs.add(job_id)
                 continue
             made = {output.path: output.blake3 for output in result.outputs}
             for output in job.outputs:
                 contents[output.lfn] = made[output.path]
+                if (kept := known.kept.get((digest, output.path))) is not None and kept.blake3 == made[output.path]:
+                    on_node.add(output.lfn)
         homes = {lfn for lfn, there in known.held.items() if contents.get(lfn) == there.blake3}
         for job_id, job in flow.jobs.items():
-            if any(flow.files[output.lfn].is_final and output.lfn not in homes for output in job.outputs):
+            if any(flow.files[output.lfn].is_final and output.lfn not in homes | on_node for output in job.outputs):
                 runs.add(job_id)
+            # A final is read where it is at home, and nowhere else.
+            at_hand = homes | {lfn for lfn in on_node if not flow.files[lfn].is_final}
             if job_id in runs:
-                runs |= {graph.producer[entry.lfn] for entry in job.inputs if entry.lfn in graph.producer and entry.lfn not in homes}
+                runs |= {graph.producer[entry.lfn] for entry in job.inputs if entry.lfn in graph.producer and entry.lfn not in at_hand}
                 runs |= {reader for output in job.outputs for reader in graph.readers[output.lfn] if not job.deterministic}
         if runs == before:
             return runs
 
 
 def test_the_decision_is_the_slow_reference_and_what_runs_can_have_all_it_reads() -> None:
-    reused = 0
+    reused = lent = 0
     for seed in range(400):
         flow, known, rerun = drawn(seed)
         found = decide(flow, known, rerun)
@@ -171,9 +185,10 @@ def test_the_decision_is_the_slow_reference_and_what_runs_can_have_all_it_reads(
         for job_id in found.runs:
             for entry in flow.jobs[job_id].inputs:
                 producer = graph.producer.get(entry.lfn)
-                assert producer is None or producer in found.runs or entry.lfn in found.held, seed
-        reused += len(found.reused)
-    assert reused > 500, "else nothing was tried"
+                assert producer is None or producer in found.runs or entry.lfn in found.held.keys() | found.kept.keys(), seed
+        reused, lent = reused + len(found.reused), lent + len(found.lent)
+        assert not found.lent.keys() & found.held.keys() and all(flow.files[lfn].is_final for lfn in found.lent)
+    assert reused > 500 and lent > 20, "else nothing was tried"
 
 
 def test_a_plan_of_what_runs_is_widened_to_all_jobs_in_an_order_that_holds() -> None:
@@ -197,6 +212,27 @@ def test_where_all_is_there_nothing_runs_and_nothing_moves() -> None:
     assert found.reused == {"a": result} and found.held == held
     plan = widened(make_plan(residual(FLOW, found), embedded(10_000_000)), FLOW, found, "node0")
     assert (plan.fetch_bytes, plan.upload_bytes, plan.makespan_s, len(plan.jobs)) == (0, 0, 0.0, 1)
+
+
+def test_a_final_that_a_node_has_goes_to_its_new_place_and_its_job_does_not_run() -> None:
+    result = Result(key_of(FLOW, JOB, CONTENTS, PASSED).digest, "w-1", "a", "t", "w", {}, (MadeOutput("out", 5, "o1"),), 1.0)
+    kept = KeptOutput("p1", 5, "o1")
+    known = Known(CONTENTS, {}, {result.key: result}.get, PASSED, kept={(result.key, "out"): kept})
+    found = decide(FLOW, known)
+    assert found.reused == {"a": result} and found.lent == {"out": kept} and not found.kept
+    plan = widened(make_plan(residual(FLOW, found), embedded(10_000_000)), FLOW, found, "node0")
+    assert (plan.fetch_bytes, plan.upload_bytes, plan.makespan_s) == (0, 5, 0.0)
+    (job,) = reused_jobs(FLOW, found)
+    assert [(output.kept, output.token) for output in job.outputs] == [("p1", "")]
+    check_reused(FLOW, (job,))
+    remembered = Remembered(found, known)
+    assert "1 final (5 B) that earlier runs made is sent to its destination from where a node keeps it" in reuse_lines(
+        FLOW, remembered, plan, by_name=False
+    )
+    assert "  out: sent to its destination from a node that keeps it" in explain_job(FLOW, remembered, "a", "")
+    (output,) = job.outputs
+    with pytest.raises(InvalidInput, match="not where that is wanted"):
+        check_reused(FLOW, (structs.replace(job, outputs=(structs.replace(output, kept=""),)),))
 
 
 @pytest.mark.parametrize(

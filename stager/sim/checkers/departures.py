@@ -49,6 +49,6 @@ class DepartureChecker(QuietChecker):
         if isinstance(command, cmd.CopyReplica):
             used = [(command.source, command.file, command.source_generation)]
         elif isinstance(command, cmd.Upload):
-            used = [(node, command.file, command.generation)]
+            used = [(node, command.reads or command.file, command.generation)]
         if not self.strange.isdisjoint(used):
             raise Violation(f"at {world.clock.now:.3f}: {command} uses what a node made before it was gone")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stager.model.ids import external_file_id, produced_file_id
-from stager.planning.plan import Access, ReusedJob
+from stager.planning.plan import Access, ReusedJob, ReusedOutput
 from stager.planning.reuse import run_as_well
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -53,6 +53,8 @@ class EvictionChecker(QuietChecker):
         # Of runs that were to take over what an earlier one made: the file, by run and lfn. And who does, by file.
         self.kept: dict[tuple[str, str], str] = {}
         self.sharing: dict[str, list[tuple[str, str]]] = {}
+        # Of finals that go home of what another run made: that file, by run and lfn.
+        self.lent: dict[tuple[str, str], str] = {}
         # Since the scheduler started: these may be there for all that it knows.
         self.unheard: set[str] = set()
 
@@ -69,13 +71,14 @@ class EvictionChecker(QuietChecker):
                 at_home = (output.lfn for each in reused for output in each.outputs if output.token)
                 self.elsewhere |= {self.ids[event.run][lfn] for lfn in at_home}
                 for output in (output for each in reused for output in each.outputs if output.kept):
-                    self.kept[event.run, output.lfn] = output.kept
-                    self.sharing.setdefault(output.kept, []).append((event.run, output.lfn))
+                    self._stands_for(world, event.run, output)
             elif isinstance(event, ev.AttemptEnded):
                 self._unpin(event.run, event.job)
                 self.running.discard((event.run, event.job))
                 if event.outcome is ev.Outcome.OK and event.attempt not in self.void:
                     self.done.add((event.run, event.job))
+                for made in event.outputs:
+                    self._part_if_made_anew(world, made.file, made.generation)
             elif isinstance(event, ev.TransferDone) and event.transfer in self.uploads:
                 self.elsewhere.add(self.uploads[event.transfer][0])
             elif isinstance(event, ev.EngineRunEnded):
@@ -131,7 +134,7 @@ class EvictionChecker(QuietChecker):
         elif isinstance(command, cmd.FallBackToFetch):
             self.direct_access.discard((command.run, command.lfn))
         elif isinstance(command, cmd.TakeOver):
-            self._take_over(command)
+            self._take_over(world, command)
         elif isinstance(command, cmd.RemakeFile):
             self._make_anew(world, command)
             # It is lost, whoever said so: a job that was admitted on it and has not begun is so no more.
@@ -154,23 +157,36 @@ class EvictionChecker(QuietChecker):
         home = {output.lfn for each in event.reused for output in each.outputs if output.token}
 
         def is_at_hand(lfn: str) -> bool:
-            if kept.get(lfn) in self.elsewhere:
-                # Spilled: its place is called by the run that made it.
+            if kept.get(lfn) in self.elsewhere or finals[lfn].is_final:
+                # Spilled: its place is called by the run that made it. Or a final, which is read where it is at home.
                 return lfn in home
+            return lfn in home or (lfn in kept and roomy and is_there(lfn))
+
+        def is_there(lfn: str) -> bool:
             asked = [node for node in world.nodes.values() if node.answers or node.id in self.unheard]
-            there = [node for node in asked if any(file == kept.get(lfn) for file, _ in node.replicas)]
-            return lfn in home or (lfn in kept and roomy and bool(there))
+            return any(file == kept[lfn] for node in asked for file, _ in node.replicas)
 
-        runs = event.workflow.jobs.keys() - {each.job for each in event.reused}
+        def goes_home(lfn: str) -> bool:
+            return lfn in home or (lfn in kept and roomy and is_there(lfn))
+
+        finals = event.workflow.files
+        stays = [each for each in event.reused if all(goes_home(out.lfn) for out in each.outputs if finals[out.lfn].is_final)]
+        runs = event.workflow.jobs.keys() - {each.job for each in stays}
         more = run_as_well(event.workflow, runs, is_at_hand)
-        return [each for each in event.reused if each.job not in more]
+        return [each for each in stays if each.job not in more]
 
-    def _take_over(self, command: cmd.TakeOver) -> None:
+    def _stands_for(self, world: SimWorld, run: str, output: ReusedOutput) -> None:
+        if world.runs[run].workflow.files[output.lfn].is_final:
+            self.lent[run, output.lfn] = output.kept
+            return
+        self.kept[run, output.lfn] = output.kept
+        self.sharing.setdefault(output.kept, []).append((run, output.lfn))
+
+    def _take_over(self, world: SimWorld, command: cmd.TakeOver) -> None:
         self.done.add((command.run, command.job))
         for output in command.outputs:
             if output.kept:
-                self.kept[command.run, output.lfn] = output.kept
-                self.sharing.setdefault(output.kept, []).append((command.run, output.lfn))
+                self._stands_for(world, command.run, output)
             if output.token:
                 self.elsewhere.add(self.ids[command.run][output.lfn])
 
@@ -184,7 +200,19 @@ class EvictionChecker(QuietChecker):
         for lfn in outputs:
             if not rests or self.ids[run][lfn] == command.file:
                 self.kept.pop((run, lfn), None)
+                self.lent.pop((run, lfn), None)
         self.done.discard((run, command.job))
+
+    def _part_if_made_anew(self, world: SimWorld, file: str, generation: str) -> None:
+        """It was nowhere: whoever had taken it over, or borrowed it, has had one of its own since."""
+        self.lent.pop(self.owner.get(file, ("", "")), None)
+        there = file in self.elsewhere or any(
+            name == file and other != generation for node in world.nodes.values() for name, other in node.replicas
+        )
+        if not there:
+            for table in (self.kept, self.lent):
+                for who in [who for who, kept in table.items() if kept == file]:
+                    del table[who]
 
     def _file_of(self, world: SimWorld, run: str, lfn: str) -> str:
         """What it took over from an earlier run, as long as that is anywhere, or its own."""
@@ -252,6 +280,9 @@ class EvictionChecker(QuietChecker):
         made_again = command.file in self.elsewhere and owner_is_engines(world, self.owner.get(command.file))
         if readers and not twins and not made_again:
             raise Violation(f"at {world.clock.now:.3f}: {command.file} is deleted ({command.why}) while {list(readers)} needs it")
+        borrowed = (who for who, file in self.lent.items() if file == command.file and self.ids[who[0]][who[1]] not in self.elsewhere)
+        if not twins and (lacks := next((who for who in borrowed if self._wanted_by(world, *who)), None)) is not None:
+            raise Violation(f"at {world.clock.now:.3f}: {command.file} is deleted ({command.why}), of which {lacks} is to go home")
         owner = self.owner.get(command.file)
         if owner is None or twins or command.file in self.elsewhere or self._file_of(world, *owner) != command.file:
             return
