@@ -369,6 +369,8 @@ def remake_file(state: State, command: cmd.RemakeFile) -> None:
                 move_job(state, child, JobState.WAITING)
     run.finals_open.pop(command.file, None)
     not_going_home(run, command.file)
+    # One that drains waited for this to be home, and makes nothing again.
+    state.finish_checks[run.id] = None
     make_ready_or_wait(state, job, command.at)
 
 

@@ -70,7 +70,11 @@ def broken_links(state: State, file: FileEntry) -> list[str]:
 
 def broken_lending(state: State, file: FileEntry) -> list[str]:
     """Who lends and who borrows know of each other, and what is lent is on a node."""
-    found = [f"{file.id} lends to {final}, which borrows {state.files[final].lender!r}" for final in file.lent_to if not lends(state, file, final)]
+    found = [
+        f"{file.id} lends to {final}, which borrows {state.files[final].lender!r}"
+        for final in file.lent_to
+        if not lends(state, file, final)
+    ]
     if not file.lender:
         return found
     lender = state.files[file.lender]

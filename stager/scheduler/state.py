@@ -101,7 +101,7 @@ class FileEntry(StateEntry):
     it: one of them that is active, if any is. `kept_at`: since when it is there for later runs only. `tenant`: of a file whose run is not
     known any more.
 
-    `lender`: of a final, the file of another run with the same content, whose copies go to its place. `lent_to`: finals that this is lent to.
+    `lender`: of a final, the file of another run with the same content, whose copies go to its place. `lent_to`: finals it is lent to.
     """
 
     id: str
@@ -178,8 +178,8 @@ class JobEntry(StateEntry):
 
 class TransferEntry(StateEntry):
     """`source`: the node it is copied from; empty for what goes from or to an origin. `copy`: what is read, pinned for as long.
-    `assembles`: it makes the file of its parts on several nodes. `old`: what it moves is no longer what the file is. `reads`: the file whose
-    copy is read, where that is another.
+    `assembles`: it makes the file of its parts on several nodes. `old`: what it moves is no longer what the file is. `reads`: the file
+    whose copy is read, where that is another.
     """
 
     id: str

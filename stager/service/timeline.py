@@ -128,8 +128,10 @@ TELL: dict[type, Callable[[Any], str]] = {
     cmd.GiveUpStripes: lambda c: f"its stripes are given up, it is fetched whole: {c.why}",
     cmd.CopyReplica: lambda c: f"copy {c.transfer} of {c.lfn} from {c.source} to {c.node} ({c.purpose.value}, try {c.attempt_number})",
     cmd.Reprioritize: lambda c: f"transfer {c.transfer} is reprioritized: a job waits for it",
-    cmd.Upload: lambda c: f"upload {c.transfer} of {c.lfn} to {c.origin}:{c.path} ({c.purpose.value}, try {c.attempt_number})"
-    + (" from what another run made" if c.reads else ""),
+    cmd.Upload: lambda c: (
+        f"upload {c.transfer} of {c.lfn} to {c.origin}:{c.path} ({c.purpose.value}, try {c.attempt_number})"
+        + (" from what another run made" if c.reads else "")
+    ),
     cmd.CancelTransfer: lambda c: f"transfer {c.transfer} is called off",
     cmd.RetryTransferAt: lambda c: f"its {'upload' if c.upload else 'fetch'} is tried again in {format_duration(c.not_before - c.at)}",
     cmd.GiveUpTransfer: lambda c: f"its {'upload' if c.upload else 'fetch'} is given up: {c.fault.message}",

@@ -130,7 +130,13 @@ def deep(number: int) -> Workflow:
     jobs = [
         Job("a", "t", ("a",), inputs=(JobInput("in", "in"),), outputs=(JobOutput("mid", "mid"),), compute_s=5.0),
         Job("b", "t", ("b",), inputs=(JobInput("mid", "mid"),), outputs=(JobOutput("late", "late"),), compute_s=5.0),
-        Job(f"c{number}", "t", (f"c{number}",), inputs=(JobInput("mid", "mid"), JobInput("late", "late")), outputs=(JobOutput("out", "out"),)),
+        Job(
+            f"c{number}",
+            "t",
+            (f"c{number}",),
+            inputs=(JobInput("mid", "mid"), JobInput("late", "late")),
+            outputs=(JobOutput("out", "out"),),
+        ),
     ]
     return Workflow("w", {file.lfn: file for file in files}, {job.id: job for job in jobs}, {"home": HOME})
 
