@@ -104,7 +104,8 @@ def test_what_came_along_is_known_by_its_content_and_finals_are_where_they_belon
     token.write_text(lab.service.token("alice", "submit"))
     place = lab.place / "mine"
     (place / "in").mkdir(parents=True)
-    (place / "in" / "a").write_text("hello\n")
+    # What the tenant's other runs made of their input would be sent from the node.
+    (place / "in" / "a").write_text("greet\n")
     (place / "w.yml").write_text(WORKFLOW.replace("{ORIGINS}", "{data: file:.}"))
 
     def submitted(*words: str) -> tuple[str, str]:
@@ -116,9 +117,9 @@ def test_what_came_along_is_known_by_its_content_and_finals_are_where_they_belon
     (place / "in" / "a").touch()
     err, out = submitted()
     assert "2 of 2 jobs reused" in err and "0 attempts" in out, "sent into another directory, and the same"
-    assert (place / "out" / "b").read_text() == "HELLO\n", "brought home all the same"
+    assert (place / "out" / "b").read_text() == "GREET\n", "brought home all the same"
     assert "1 attempt" in submitted("--rerun", "count")[1]
-    (place / "in" / "a").write_text("hello you\n")
+    (place / "in" / "a").write_text("greet you\n")
     assert "2 attempts" in submitted()[1] and (place / "out" / "c").read_text() == "10\n"
 
 
