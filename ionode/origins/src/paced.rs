@@ -9,12 +9,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::stream::{BoxStream, Stream, StreamExt};
 use stager_core::error::ApiError;
 use tokio::time::Instant;
 
 use crate::capabilities::{Allowance, Capabilities, Confirm, TakesAllowance};
 use crate::pacer::{Pacer, Permit};
 use crate::{Entry, Listing, Origin, Priority, Probe, Sink, Upload, Uploaded, Verified};
+
+const ASKED_AHEAD: usize = 3;
 
 /// How the bytes of one call may move: asked piece by piece. From a caller it is its priority; what paces the origin is added on the way in.
 #[derive(Clone, Default)]
@@ -57,6 +60,19 @@ impl Pace {
         if let Some(pacers) = &self.pacers {
             pacers.line.take(bytes, &self.priority).await;
         }
+    }
+
+    /// The pieces, each with its permit. Some wait for theirs at once: what comes free then goes to the next piece of an urgent transfer
+    /// rather than to whoever else waits.
+    pub fn permitted<'a>(self, pieces: impl Stream<Item = Range<u64>> + Send + 'a) -> BoxStream<'a, (Range<u64>, Permit)> {
+        let permitted = move |piece: Range<u64>| {
+            let pace = self.clone();
+            async move {
+                let permit = pace.ask(piece.end - piece.start).await;
+                (piece, permit)
+            }
+        };
+        pieces.map(permitted).buffered(ASKED_AHEAD).boxed()
     }
 
     /// Pieces of this size let others pass in between, and are large enough to keep the line full.

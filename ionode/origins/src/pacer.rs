@@ -251,17 +251,22 @@ impl PacerState {
     fn first(&self, permits_max: usize) -> Option<usize> {
         let least = (self.granted + 1).is_multiple_of(LEAST_SERVED_PERMITS);
         let rank = |waiter: &Waiter| if least { waiter.priority.given.load(Ordering::Relaxed) } else { waiter.priority.number };
+        let first = |urgent: bool, counts: bool| {
+            let fits = |waiter: &Waiter| waiter.counts == counts && waiter.priority.is_urgent() == urgent;
+            let waiting = self.waiting.iter().enumerate().filter(|(_, waiter)| fits(waiter));
+            waiting.min_by_key(|(_, waiter)| rank(waiter)).map(|(at, _)| at)
+        };
+        let has_room = |at: &usize| self.permits < permits_max && self.fits_window(self.waiting[*at].bytes);
         let of = |urgent: bool| {
-            let first = |counts: bool| {
-                let fits = |waiter: &Waiter| waiter.counts == counts && waiter.priority.is_urgent() == urgent;
-                let waiting = self.waiting.iter().enumerate().filter(|(_, waiter)| fits(waiter));
-                waiting.min_by_key(|(_, waiter)| rank(waiter)).map(|(at, _)| at)
-            };
-            let counted = first(true).filter(|at| self.permits < permits_max && self.fits_window(self.waiting[*at].bytes));
-            [counted, first(false)].into_iter().flatten().min_by_key(|at| rank(&self.waiting[*at]))
+            let counted = first(urgent, true).filter(has_room);
+            [counted, first(urgent, false)].into_iter().flatten().min_by_key(|at| rank(&self.waiting[*at]))
         };
         if self.urgent_in_a_row + 1 >= URGENT_PERMITS {
             return of(false).or_else(|| of(true));
+        }
+        // The room that a large urgent piece waits for does not go to small ones that nobody waits for.
+        if first(true, true).is_some_and(|at| !has_room(&at)) {
+            return first(true, false).or_else(|| first(false, false));
         }
         of(true).or_else(|| of(false))
     }
@@ -299,6 +304,8 @@ impl PacerState {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use futures::stream::{FuturesUnordered, StreamExt};
 
     use super::*;
@@ -443,6 +450,34 @@ mod tests {
             pushing.push(pacer.acquire(1, urgent()));
         }
         assert!(permits_of_others >= 140, "{permits_of_others} permits of others for ten of its own");
+    }
+
+    /// A line that brings one permit after the other, and gives its bytes back then: bytes are counted, and no time passes.
+    #[tokio::test]
+    async fn small_pieces_do_not_take_the_room_that_a_large_urgent_one_waits_for() {
+        const LARGE: u64 = 1 << 20;
+        const SMALL: u64 = 115_600;
+        let (pacer, needed) = (Pacer::new(None), urgent());
+        let mut small: FuturesUnordered<_> = (0..200).map(|_| pacer.acquire(SMALL, Priority::default())).collect();
+        let mut large: FuturesUnordered<_> = (0..3).map(|_| pacer.acquire(LARGE, needed.clone())).collect();
+        let (mut line, mut small_ones, mut large_ones) = (VecDeque::new(), 0, 0);
+        while large_ones < 18 {
+            let before = line.len();
+            while let Poll::Ready(Some(permit)) = futures::poll!(small.next()) {
+                line.push_back(permit);
+                small_ones += 1;
+            }
+            while let Poll::Ready(Some(permit)) = futures::poll!(large.next()) {
+                line.push_back(permit);
+                large_ones += 1;
+                large.push(pacer.acquire(LARGE, needed.clone()));
+            }
+            if line.len() == before {
+                line.pop_front();
+            }
+        }
+        let had_room = pacer.state().window.bytes() / SMALL;
+        assert!(small_ones <= had_room + 2, "{small_ones} small ones went before 18 large ones, and {had_room} came first");
     }
 
     #[tokio::test]

@@ -162,10 +162,9 @@ impl S3Origin {
     fn asked<'a>(&'a self, left: VecDeque<Range<u64>>, sink: &'a dyn Sink) -> BoxStream<'a, (Range<u64>, Permit)> {
         let next = move |mut left| async move {
             let piece = ranges::cut(&mut left, sink.pace().piece_bytes(READ_BYTES_MIN, READ_BYTES_MAX))?;
-            let permit = sink.pace().ask(piece.end - piece.start).await;
-            Some(((piece, permit), left))
+            Some((piece, left))
         };
-        stream::unfold(left, next).boxed()
+        sink.pace().permitted(stream::unfold(left, next))
     }
 
     async fn read_piece(&self, expected: &Entry, piece: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {

@@ -115,12 +115,7 @@ async fn small(
 impl Job<'_> {
     /// The pieces, each with its permit.
     fn asked(&self) -> BoxStream<'_, (Range<u64>, Permit)> {
-        let next = move |()| async move {
-            let piece = self.next()?;
-            let permit = self.sink.pace().ask(piece.end - piece.start).await;
-            Some(((piece, permit), ()))
-        };
-        stream::unfold((), next).boxed()
+        self.sink.pace().permitted(stream::unfold((), move |()| async move { Some((self.next()?, ())) }))
     }
 
     fn next(&self) -> Option<Range<u64>> {
