@@ -1,7 +1,7 @@
 //! Whether an origin holds already what is to be uploaded there. Knows the local file, and a way to read the other one.
 //!
-//! The one rule: it is the same only if all of it was read and hashes to what is to be uploaded. Where it may be replaced, reading ends with
-//! the first piece that differs from the local file: what a job makes anew is often of the same size.
+//! The one rule: it is the same only if all of it was read, here or at the origin, and hashes to what is to be uploaded. Where it may be
+//! replaced, reading ends with the first piece that differs from the local file: what a job makes anew is often of the same size.
 
 use std::future::Future;
 use std::ops::Range;
@@ -38,16 +38,23 @@ pub struct Reading {
     pub in_flight: usize,
 }
 
-/// With a file of the same size there.
-pub async fn compare<F>(upload: &Upload<'_>, reading: Reading, read: impl Fn(Range<u64>) -> F + Send + Sync) -> Result<Compared, ApiError>
+/// With a file of the same size there. `told`: whether the origin itself says that it is the same, where it can. It is asked when the first
+/// step says nothing and there are more.
+pub async fn compare<F>(
+    upload: &Upload<'_>,
+    reading: Reading,
+    read: impl Fn(Range<u64>) -> F + Send + Sync,
+    told: impl Future<Output = Result<Option<bool>, ApiError>> + Send,
+) -> Result<Compared, ApiError>
 where
     F: Future<Output = Result<Bytes, ApiError>> + Send,
 {
     let Reading { step_bytes, steps_at_once, in_flight } = reading;
     let ours = match upload.replace {
-        true => Some(LocalFile::open(&Upload { pace: Pace::default(), ..*upload }).await?.source(step_bytes as usize, false)),
+        true => Some(unpaced(upload).await?.source(step_bytes as usize, false)),
         false => None,
     };
+    let mut told = Some(told);
     let (first, rest) = ranges(upload.size_bytes, step_bytes, step_bytes * steps_at_once);
     let mut theirs = stream::iter(first).then(&read).chain(stream::iter(rest).map(&read).buffered(in_flight)).boxed();
     let (mut hasher, mut bytes_read) = (blake3::Hasher::new(), 0);
@@ -60,8 +67,20 @@ where
                 return Ok(Compared { is_same: false, bytes_read });
             }
         }
+        if bytes_read < upload.size_bytes {
+            if let Some(told) = told.take() {
+                if let Some(is_same) = told.await? {
+                    return Ok(Compared { is_same, bytes_read });
+                }
+            }
+        }
     }
     Ok(Compared { is_same: hasher.finalize() == upload.blake3, bytes_read })
+}
+
+/// The local file, read for nobody's line.
+pub async fn unpaced(upload: &Upload<'_>) -> Result<LocalFile, ApiError> {
+    LocalFile::open(&Upload { pace: Pace::default(), ..*upload }).await
 }
 
 fn ranges(size_bytes: u64, first_bytes: u64, more_bytes: u64) -> (Option<Range<u64>>, impl Iterator<Item = Range<u64>>) {

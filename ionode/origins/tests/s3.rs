@@ -203,9 +203,13 @@ async fn what_is_replaced_does_not_cross_the_line_first() {
     let between = S3Config { endpoint: Some(format!("http://127.0.0.1:{}", relay.port)), ..gateway.config() };
     let place = BucketPlace::new(&gateway, origin(between));
     let size_bytes = 24 << 20;
-    place.write_behind("large", &content(7, size_bytes)).await;
+    let replace = How { replace: true, ..How::default() };
+    put(&place, "large", &content(7, size_bytes)).await;
     relay.arm(Mischief::Cut, Way::Down, 12 << 20);
-    upload(&place, &local(&place, &content(8, size_bytes)), "large", How { replace: true, ..How::default() }).await.unwrap();
+    upload(&place, &local(&place, &content(8, size_bytes)), "large", replace).await.unwrap();
+    let mut late = content(8, size_bytes);
+    late[size_bytes - 1] ^= 1;
+    upload(&place, &local(&place, &late), "large", replace).await.unwrap();
     assert_eq!(relay.struck(), 0, "the old content was read");
 }
 

@@ -213,9 +213,13 @@ async fn what_is_replaced_does_not_cross_the_line_first() {
     let config = SftpConfig { shell_checksum: true, ..sshd.config_by(relay.port) };
     let place = DirectoryPlace::new(origin(config), &sshd.base());
     let size_bytes = 24 << 20;
-    place.write_behind("large", &content(7, size_bytes)).await;
+    let replace = How { replace: true, ..How::default() };
+    put(&place, "large", &content(7, size_bytes)).await;
     relay.arm(Mischief::Cut, Way::Down, 12 << 20);
-    upload(&place, &local(&place, &content(8, size_bytes)), "large", How { replace: true, ..How::default() }).await.unwrap();
+    upload(&place, &local(&place, &content(8, size_bytes)), "large", replace).await.unwrap();
+    let mut late = content(8, size_bytes);
+    late[size_bytes - 1] ^= 1;
+    upload(&place, &local(&place, &late), "large", replace).await.unwrap();
     assert_eq!(relay.struck(), 0, "the old content was read");
 }
 

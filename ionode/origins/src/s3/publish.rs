@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, RwLock};
 
 use super::exact::{self, take_back, Written};
 use super::{put_options, tag_of, token_of, S3Origin};
-use crate::compared::{compare, Compared, Reading, There};
+use crate::compared::{compare, unpaced, Compared, Reading, There};
 use crate::failure;
 use crate::local::{LocalFile, Source};
 use crate::newer::seconds_of;
@@ -115,7 +115,10 @@ async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<
         Err(error) => return Err(error),
     };
     let compared = match entry.size_bytes == upload.size_bytes {
-        true => compare(upload, COMPARING, |range| content_of(origin, &entry, range, &upload.pace)).await?,
+        true => {
+            let read = |range| content_of(origin, &entry, range, &upload.pace);
+            compare(upload, COMPARING, read, other_by_tag(origin, upload, &entry)).await?
+        }
         false => Compared::OTHER_SIZE,
     };
     if compared.is_same {
@@ -127,6 +130,34 @@ async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<
     } else {
         Err(failure::destination_exists(path, &origin.place))
     }
+}
+
+/// Some(false): its ETag is another one than what is to replace it would get. That it has the same one is no reason not to read it. What was
+/// sent in parts of another size may be the same for all that: then it is sent once more, and not where only what is older is replaced.
+async fn other_by_tag(origin: &S3Origin, upload: &Upload<'_>, entry: &Entry) -> Result<Option<bool>, ApiError> {
+    let Some(tag) = tag_of(&entry.token).filter(|_| upload.replace && origin.tags_are_md5.load(Ordering::Relaxed)) else {
+        return Ok(None);
+    };
+    let part_bytes = part_bytes(upload.size_bytes);
+    let in_parts = tag.contains('-');
+    if in_parts && (upload.made.is_some() || !tag.ends_with(&format!("-{}\"", upload.size_bytes.div_ceil(part_bytes)))) {
+        return Ok(None);
+    }
+    let source = unpaced(upload).await?.source(part_bytes as usize, false);
+    let (mut whole, mut parts) = (md5::Context::new(), Vec::new());
+    while let Some((_, piece)) = source.next().await? {
+        if in_parts {
+            parts.push(md5_of(origin, &piece).await);
+        } else {
+            let consuming = move || {
+                whole.consume(&piece);
+                whole
+            };
+            whole = tokio::task::spawn_blocking(consuming).await.expect("hashing does not panic");
+        }
+    }
+    let ours = if in_parts { tag_of_parts(parts) } else { Some(format!("\"{:x}\"", whole.finalize())) };
+    Ok(ours.is_some_and(|ours| ours != tag).then_some(false))
 }
 
 /// Just before it would be replaced, too: parts may have taken long to send.

@@ -22,7 +22,7 @@ use super::pool::{Lease, Pool};
 use super::read::{compared, connections_worth, content_hash, hash, IN_FLIGHT, SMALL_PIECES};
 use super::shell::Shell;
 use super::site::Site;
-use crate::compared::{Compared, There};
+use crate::compared::{unpaced, Compared, There};
 use crate::failure;
 use crate::local::{Hashes, LocalFile, Source};
 use crate::path::{checked_file, join, split, temporary_name};
@@ -108,7 +108,7 @@ impl Job<'_> {
             return Err(failure::is_directory(path, &site.place));
         }
         let compared = match entry.size_bytes == size_bytes {
-            true => compared(site, link, &entry, &site.remote(path), self.upload).await?,
+            true => compared(site, link, &entry, &site.remote(path), self.upload, self.told_by_shell(link)).await?,
             false => Compared::OTHER_SIZE,
         };
         if compared.is_same {
@@ -121,6 +121,18 @@ impl Job<'_> {
         } else {
             Err(failure::destination_exists(path, &site.place))
         }
+    }
+
+    /// Whether the server's shell finds the same there.
+    async fn told_by_shell(&self, link: &Link) -> Result<Option<bool>, ApiError> {
+        if !self.by.shell.is_usable() {
+            return Ok(None);
+        }
+        let source = unpaced(self.upload).await?.source(link.write_bytes as usize, true);
+        while source.next().await?.is_some() {}
+        let ours = self.sent(&source).await?.sha256;
+        let theirs = self.by.shell.sha256(link, &self.site.remote(&self.path), self.upload.size_bytes).await;
+        Ok(theirs.map(|theirs| Some(theirs) == ours))
     }
 
     /// What an earlier try may have left between its link and its remove, too.

@@ -3,6 +3,7 @@
 //! The one rule: bytes go on only while the file is the one that was asked for, looked at before and after.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -213,10 +214,17 @@ async fn read_paced(site: &Site, opened: &Opened, path: &str, piece: Range<u64>,
 }
 
 /// What an entry is of, and nothing that has come in its place, beside what is to be uploaded.
-pub async fn compared(site: &Site, link: &Arc<Link>, entry: &Entry, remote: &str, upload: &Upload<'_>) -> Result<Compared, ApiError> {
+pub async fn compared(
+    site: &Site,
+    link: &Arc<Link>,
+    entry: &Entry,
+    remote: &str,
+    upload: &Upload<'_>,
+    told: impl Future<Output = Result<Option<bool>, ApiError>> + Send,
+) -> Result<Compared, ApiError> {
     let opened = open_expected(site, link, entry, remote).await?;
     let reading = Reading { step_bytes: link.read_bytes, steps_at_once: 1, in_flight: IN_FLIGHT };
-    let compared = compare(upload, reading, |piece| read_paced(site, &opened, &entry.path, piece, &upload.pace)).await?;
+    let compared = compare(upload, reading, |piece| read_paced(site, &opened, &entry.path, piece, &upload.pace), told).await?;
     if compared.is_same {
         site.same_token(entry, &site.stat_on(link, &entry.path).await?)?;
     }
