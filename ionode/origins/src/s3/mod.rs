@@ -35,7 +35,10 @@ use crate::{Entry, EntryKind, Listing, Origin, Probe, Sink, Upload, Uploaded};
 use client::Clients;
 
 /// How large a range is asked for: small ones where the line is narrow, so that urgent bytes come soon.
-const READ_BYTES_MIN: u64 = 1 << 20;
+/// Up to so many bytes are one answer, and larger objects come in pieces of half of that at least: a few large ones end together, and the line
+/// is idle until the next are under way.
+const ONE_ANSWER_BYTES_MAX: u64 = 1 << 20;
+const READ_BYTES_MIN: u64 = 512 << 10;
 const READ_BYTES_MAX: u64 = 8 << 20;
 const READS_IN_FLIGHT: usize = 32;
 const STATS_IN_FLIGHT: usize = 64;
@@ -159,9 +162,10 @@ impl S3Origin {
     }
 
     /// The pieces, each with its permit.
-    fn asked<'a>(&'a self, left: VecDeque<Range<u64>>, sink: &'a dyn Sink) -> BoxStream<'a, (Range<u64>, Permit)> {
+    fn asked<'a>(&'a self, expected: &Entry, left: VecDeque<Range<u64>>, sink: &'a dyn Sink) -> BoxStream<'a, (Range<u64>, Permit)> {
+        let least = if expected.size_bytes <= ONE_ANSWER_BYTES_MAX { ONE_ANSWER_BYTES_MAX } else { READ_BYTES_MIN };
         let next = move |mut left| async move {
-            let piece = ranges::cut(&mut left, sink.pace().piece_bytes(READ_BYTES_MIN, READ_BYTES_MAX))?;
+            let piece = ranges::cut(&mut left, sink.pace().piece_bytes(least, READ_BYTES_MAX))?;
             Some((piece, left))
         };
         sink.pace().permitted(stream::unfold(left, next))
@@ -296,7 +300,7 @@ fn tag_of(token: &str) -> Option<&str> {
 impl Origin for S3Origin {
     fn capabilities(&self) -> Capabilities<'_> {
         Capabilities {
-            stat_before_fetch: StatBeforeFetch::UnlessOneAnswer { bytes_max: READ_BYTES_MIN },
+            stat_before_fetch: StatBeforeFetch::UnlessOneAnswer { bytes_max: ONE_ANSWER_BYTES_MAX },
             checksums: Some(self),
             tags_as_md5: Some(self),
             ..Capabilities::PLAIN
@@ -330,7 +334,7 @@ impl Origin for S3Origin {
     async fn fetch(&self, expected: &Entry, ranges: &[Range<u64>], sink: &dyn Sink) -> Result<(), ApiError> {
         let left = ranges::checked(expected, ranges)?;
         let each_was_checked = !left.is_empty() && tag_of(&expected.token).is_some();
-        let reads = self.asked(left, sink).map(|(piece, permit)| async {
+        let reads = self.asked(expected, left, sink).map(|(piece, permit)| async {
             self.read_piece(expected, piece, sink).await?;
             permit.complete();
             Ok(())
