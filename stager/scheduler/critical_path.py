@@ -39,7 +39,8 @@ class Walk(Trail):
     def __init__(self, times: RunTimes) -> None:
         assert times.workflow is not None and times.finished_at is not None, "of a run that is over"
         super().__init__(times.submitted_at, times.finished_at, times.closings(), times.job_failed)
-        self.times, self.parents = times, graph_of(times.workflow).parents
+        graph = graph_of(times.workflow)
+        self.times, self.parents, self.producer = times, graph.parents, graph.producer
         self.loads: dict[str, NodeLoad | HostsLoad] = {}
         self.of_job: dict[str, list[Attempted]] = {}
         for attempt in times.own_attempts():
@@ -93,6 +94,12 @@ class Walk(Trail):
             self.through_move(source, move.lfn, times.submitted_at)
         made_by = times.attempts.get(move.generation) or (times.attempts.get(source.generation) if source is not None else None)
         if made_by is None or made_by.ended_at is None or made_by.ended_at > self.cursor:
+            return None
+        if made_by.run != times.run:
+            # Another run made it: this one had it from the moment in which it was handed over.
+            job = self.producer[move.lfn]
+            self.while_kept(move, times.taken.get(job, (times.submitted_at, ""))[0])
+            self.back(times.submitted_at, Cause.OTHERS, job=job)
             return None
         self.while_kept(move, made_by.ended_at)
         return made_by

@@ -67,8 +67,11 @@ def test_one_host_that_is_refused_keeps_no_other_file_from_being_staged(lab: Ssh
     ("uri", "told_of"), [("stfp://lab/raw.fits", "did you mean sftp://?"), ("postgres://db/table", "s3, file, http, https, stager")]
 )
 def test_an_inlet_whose_scheme_is_none_of_ours_is_called_that(lab: Sshd, client: RestClient, uri: str, told_of: str) -> None:
-    body = f"{TELLING}\ndef take(files):\n    return str(files['raw'])\n"
-    run = run_dag("scheme", f"{body}\nTelling(task_id='t', python_callable=take, inlets=[Asset('raw', uri={uri!r})])\n")
+    # The name of an Asset is one URI's for all DAGs.
+    name = f"scheme_{uri.partition(':')[0]}"
+    body = f"{TELLING}\ndef take(files):\n    return str(files[{name!r}])\n"
+    operator = f"Telling(task_id='t', python_callable=take, inlets=[Asset({name!r}, uri={uri!r})])"
+    run = run_dag(name, f"{body}\n{operator}\n")
     assert uri in told(run, "t", "said") and told_of in told(run, "t", "said")
 
 
