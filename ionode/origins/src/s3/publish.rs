@@ -133,14 +133,16 @@ async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<
 }
 
 /// Some(false): its ETag is another one than what is to replace it would get. That it has the same one is no reason not to read it. What was
-/// sent in parts of another size may be the same for all that: then it is sent once more, and not where only what is older is replaced.
+/// sent in parts of another size may be the same for all that: then it is sent once more, and not where what is newer stays.
 async fn other_by_tag(origin: &S3Origin, upload: &Upload<'_>, entry: &Entry) -> Result<Option<bool>, ApiError> {
     let Some(tag) = tag_of(&entry.token).filter(|_| upload.replace && origin.tags_are_md5.load(Ordering::Relaxed)) else {
         return Ok(None);
     };
     let part_bytes = part_bytes(upload.size_bytes);
     let in_parts = tag.contains('-');
-    if in_parts && (upload.made.is_some() || !tag.ends_with(&format!("-{}\"", upload.size_bytes.div_ceil(part_bytes)))) {
+    let now_s = seconds_of(SystemTime::now());
+    let is_newer = upload.made.is_some_and(|made| made.refuse_newer(entry, now_s, &origin.place).is_err());
+    if in_parts && (is_newer || !tag.ends_with(&format!("-{}\"", upload.size_bytes.div_ceil(part_bytes)))) {
         return Ok(None);
     }
     let source = unpaced(upload).await?.source(part_bytes as usize, false);
