@@ -66,17 +66,20 @@ class Running:
         answer = bytearray()
         try:
             write_all(self.process.stdin.fileno(), line + b"\n")
+            while not answer.endswith(b"\n"):
+                if not readable(self.process.stdout.fileno(), until):
+                    raise Silent
+                piece = os.read(self.process.stdout.fileno(), PIECE_BYTES)
+                if not piece:
+                    return None
+                answer += piece
         except BrokenPipeError:
             return None
-        while not answer.endswith(b"\n"):
-            if not readable(self.process.stdout.fileno(), until):
-                self.process.kill()
-                self.process.wait()
-                raise Silent
-            piece = os.read(self.process.stdout.fileno(), PIECE_BYTES)
-            if not piece:
-                return None
-            answer += piece
+        except BaseException:
+            # Whoever asks next would get the answer to this.
+            self.process.kill()
+            self.process.wait()
+            raise
         return bytes(answer[:-1])
 
     def last_words(self) -> str:

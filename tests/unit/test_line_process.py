@@ -57,6 +57,19 @@ def test_one_that_says_nothing_is_killed() -> None:
     assert process.running is not None and process.running.process.returncode == -9
 
 
+def test_who_is_interrupted_leaves_no_answer_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = answering("9", "1")
+
+    def interrupted(descriptor: int, until: float) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("stager.adapters.line_process.readable", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            process.ask(b"first", 60)
+    assert pid_and_text(process.ask(b"second", 60))[1] == b"second"
+
+
 def test_it_ends_with_who_asks_and_leaves_no_descriptor() -> None:
     # What other tests left may go meanwhile.
     gc.collect()
