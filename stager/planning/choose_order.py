@@ -67,7 +67,7 @@ class Orders:
 def made_orders(workflow: Workflow, shape: Shape, ranks: list[float], topology: Topology, can_spill: bool) -> dict[str, Chosen]:
     """By name. The last is by what waits for the lines out, where that matters. How much room there is changes none of them."""
     measure = Measure(shape, can_spill, len(topology.nodes))
-    ranked = measure.of(ordering.rank_order(ranks))
+    ranked = measure.of(ordering.rank_order(ordering.sooner_first(shape, ranks, sum(topology.host_cores))))
     deep = ordering.deep_order(shape, ranks)
     orders = {
         "eager": ordering.eager_order(shape, deep, greedy=False),

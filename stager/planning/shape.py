@@ -15,7 +15,7 @@ from stager.model.files import File
 from stager.model.topology import Topology
 from stager.model.workflow import Graph, Job, Workflow
 from stager.planning.access import access_of
-from stager.planning.plan import Access
+from stager.planning.plan import Access, Basis
 from stager.planning.sizes import Sized
 from stager.planning.transport import SMALL_BYTES, Transported, choose, way_to
 
@@ -29,7 +29,7 @@ class Shape:
     """`held`: of the inputs, those that are not read directly; `footprint` is these plus outputs. `fetch_s`, `local_s` and `upload_s` are
     predicted seconds of each job's I/O, with what its files cost beside their bytes, `direct_s` those that it stands still for while it
     reads at origins. `size` is what space is set aside for, `likely` what will probably move. `transport` and `fetch_rate` (bytes per
-    second, alone on its way) of external files.
+    second, alone on its way) of external files. `unsure`: nobody knows how long the job computes.
     """
 
     jobs: list[str]
@@ -56,6 +56,7 @@ class Shape:
     fetch_rate: list[float]
     held: list[list[int]]
     direct_s: list[float]
+    unsure: list[bool]
 
 
 def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology, direct_access: Mapping[int, ReadS] = NOTHING) -> Shape:
@@ -109,6 +110,7 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
         fetch_rate=fetch_rate,
         held=held,
         direct_s=stands_s,
+        unsure=[sized.jobs[job].basis is Basis.DEFAULT for job in jobs],
     )
 
 

@@ -125,3 +125,28 @@ def test_more_room_is_hardly_ever_slower(seeds: int) -> None:
     found = [ratio for seed in range(seeds) for _, _, ratio in steps_up(rows_of(str(seed), [2.0], [1], spills=False), "step")]
     assert sum(ratio > 1.02 for ratio in found) <= len(found) // 20
     assert max(found) < 1.06
+
+
+def two_roots(compute_s: float | None = None, cores: int = 1) -> Workflow:
+    """A large input and a small one, each read by a job, and a job that reads what the two make. The large one stands first."""
+    sizes = {"large": 40 * MB, "small": 30 * MB}
+    files = {lfn: File(lfn, size_bytes=size, sources=(Source(Location("home", lfn), size, "t"),)) for lfn, size in sizes.items()}
+    files |= {f"of-{lfn}": File(f"of-{lfn}", size_bytes=1000) for lfn in sizes}
+    jobs = {
+        lfn: Job(lfn, lfn, ("true",), inputs=(JobInput(lfn, lfn),), outputs=(JobOutput(f"of-{lfn}", "x"),), compute_s=compute_s, cores=cores)
+        for lfn in sizes
+    }
+    jobs["both"] = Job("both", "both", ("true",), inputs=tuple(JobInput(f"of-{lfn}", lfn) for lfn in sizes))
+    return Workflow("two", files, jobs, LAB)
+
+
+def test_of_two_first_jobs_that_nobody_knows_the_one_with_the_smaller_input_goes_first() -> None:
+    """At 20 MB/s: the small one's begins after 1.5 s, not after 3.5 s, and the large one's after 3.5 s as it would."""
+    jobs = {entry.job: entry for entry in make_plan(two_roots(), topology()).jobs}
+    assert list(jobs) == ["small", "large", "both"]
+    assert (jobs["small"].start_s, jobs["large"].start_s) == pytest.approx((1.5, 3.5), abs=0.2)
+
+
+@pytest.mark.parametrize(("workflow", "cores"), [(two_roots(compute_s=1.0), 2), (two_roots(), 1), (two_roots(cores=2), 3)])
+def test_where_times_are_known_or_cores_are_few_the_longer_job_goes_first(workflow: Workflow, cores: int) -> None:
+    assert [entry.job for entry in make_plan(workflow, topology(cores=cores)).jobs] == ["large", "small", "both"]

@@ -31,7 +31,7 @@ use crate::verify::{content_blake3, content_of};
 use crate::{Entry, Synced, Upload, Uploaded, Verified};
 
 const SINGLE_BYTES_MAX: u64 = 16 << 20;
-const PART_BYTES_MIN: u64 = 8 << 20;
+const PART_BYTES_USUAL_MIN: u64 = 8 << 20;
 const PART_BYTES_USUAL_MAX: u64 = 64 << 20;
 const PARTS_USUAL: u64 = 1000;
 const PARTS_MAX: u64 = 10_000;
@@ -71,7 +71,6 @@ pub async fn upload(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Resul
         },
         false => 0,
     };
-    refuse_newer(origin, upload, path).await?;
     let sent = if upload.size_bytes < SINGLE_BYTES_MAX {
         single(origin, upload, path, local).await
     } else {
@@ -107,10 +106,10 @@ async fn creates_only(origin: &S3Origin) -> bool {
     *origin.creates_on_condition.get_or_init(|| async { exact::keeps_to_creating(origin).await.unwrap_or(false) }).await
 }
 
-/// Adopts equal content; other content is an error unless it may be replaced.
+/// Adopts equal content; other content is an error unless it may be replaced and is not newer.
 async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<There, ApiError> {
-    let entry = match origin.head(path).await {
-        Ok(entry) => entry,
+    let (entry, clock) = match origin.head_at(path).await {
+        Ok(found) => found,
         Err(error) if error.code == Code::NotFound => return Ok(There::Other { bytes_read: 0 }),
         Err(error) => return Err(error),
     };
@@ -125,11 +124,19 @@ async fn existing(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<
         let (verified, synced) = (Verified::Adopted, Synced::ByServer);
         return Ok(There::Adopted(Uploaded { token: entry.token, verified, synced, bytes_moved: compared.bytes_read }));
     }
-    if upload.replace {
-        Ok(There::Other { bytes_read: compared.bytes_read })
-    } else {
-        Err(failure::destination_exists(path, &origin.place))
+    if !upload.replace {
+        return Err(failure::destination_exists(path, &origin.place));
     }
+    match upload.made {
+        Some(made) if compared.bytes_read == 0 => made.refuse_newer(&entry, server_seconds(clock), &origin.place)?,
+        // Reading took its time.
+        _ => refuse_newer(origin, upload, path).await?,
+    }
+    Ok(There::Other { bytes_read: compared.bytes_read })
+}
+
+fn server_seconds(clock: Option<SystemTime>) -> i64 {
+    seconds_of(clock.unwrap_or_else(SystemTime::now))
 }
 
 /// Some(false): its ETag is another one than what is to replace it would get. That it has the same one is no reason not to read it. What was
@@ -166,7 +173,7 @@ async fn other_by_tag(origin: &S3Origin, upload: &Upload<'_>, entry: &Entry) -> 
 async fn refuse_newer(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Result<(), ApiError> {
     let Some(made) = upload.made else { return Ok(()) };
     match origin.head_at(path).await {
-        Ok((found, clock)) => made.refuse_newer(&found, seconds_of(clock.unwrap_or_else(SystemTime::now)), &origin.place),
+        Ok((found, clock)) => made.refuse_newer(&found, server_seconds(clock), &origin.place),
         Err(error) if error.code == Code::NotFound => Ok(()),
         Err(error) => Err(error),
     }
@@ -221,9 +228,11 @@ fn refused(origin: &S3Origin, error: &Error, path: &str) -> ApiError {
     }
 }
 
+/// All of one size: they go side by side, and a line that is left to the last of them alone is not full.
 fn part_bytes(size_bytes: u64) -> u64 {
-    let usual = size_bytes.div_ceil(PARTS_USUAL).clamp(PART_BYTES_MIN, PART_BYTES_USUAL_MAX);
-    usual.max(size_bytes.div_ceil(PARTS_MAX))
+    let usual = size_bytes.div_ceil(PARTS_USUAL).clamp(PART_BYTES_USUAL_MIN, PART_BYTES_USUAL_MAX);
+    let most = usual.max(size_bytes.div_ceil(PARTS_MAX));
+    size_bytes.div_ceil(size_bytes.div_ceil(most).max(1)).max(1)
 }
 
 /// With what the server says of its content, where it says that.
@@ -398,11 +407,16 @@ fn left_there(path: &str, place: &str) -> ApiError {
 mod tests {
     use super::*;
 
+    /// Of all parts but the last.
+    const SERVERS_MIN: u64 = 5 << 20;
+
     #[test]
-    fn parts_are_neither_too_many_nor_too_small() {
-        for size_bytes in [16u64 << 20, 1 << 30, 1 << 36, 600 << 30, 4 << 40] {
+    fn parts_are_alike_and_neither_too_many_nor_too_small() {
+        for size_bytes in [0, SINGLE_BYTES_MAX, (16 << 20) + 1, 20_000_000, 1 << 30, 1 << 36, 600 << 30, 4 << 40] {
             let part = part_bytes(size_bytes);
-            assert!(part >= PART_BYTES_MIN && size_bytes.div_ceil(part) <= PARTS_MAX, "{size_bytes}: {part}");
+            let parts = size_bytes.div_ceil(part);
+            assert!(parts * part - size_bytes <= parts, "{size_bytes}: the last of {parts} parts of {part} is much smaller");
+            assert!((parts <= 1 || part >= SERVERS_MIN) && parts <= PARTS_MAX, "{size_bytes}: {part}");
             assert!(part <= PART_BYTES_USUAL_MAX || size_bytes > PART_BYTES_USUAL_MAX * PARTS_MAX);
         }
     }
