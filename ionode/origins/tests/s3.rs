@@ -62,7 +62,6 @@ async fn large_files_go_in_parts() {
     nothing_unfinished(&gateway).await;
 }
 
-/// Of two different contents for one name exactly one wins, small (a PUT) or large (in parts).
 /// What was asked of its server is in its log: one line for each request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_object_is_one_request() {
@@ -79,6 +78,7 @@ async fn a_small_object_is_one_request() {
     assert!(said.len() == 1 && said[0].contains("GET"), "{said:?}");
 }
 
+/// Of two different contents for one name exactly one wins, small (a PUT) or large (in parts).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_race_has_one_winner() {
     let Some(gateway) = Gateway::start(free_port()) else { return };
@@ -211,6 +211,21 @@ async fn what_is_replaced_does_not_cross_the_line_first() {
     late[size_bytes - 1] ^= 1;
     upload(&place, &local(&place, &late), "large", replace).await.unwrap();
     assert_eq!(relay.struck(), 0, "the old content was read");
+}
+
+/// One answer says whether it is the same, and whether it is newer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_to_be_replaced_is_looked_at_once() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let place = place(&gateway);
+    put(&place, "newer", &content(9, 4000)).await;
+    let before = gateway.log().lines().count();
+    let how = How { replace: true, made: Some(3600), ..How::default() };
+    let error = upload(&place, &local(&place, &content(10, 5000)), "newer", how).await.unwrap_err();
+    assert_eq!(error.code.as_str(), "destination_newer");
+    let log = gateway.log();
+    let asked: Vec<&str> = log.lines().skip(before).filter(|line| line.contains("newer")).collect();
+    assert!(asked.len() == 1 && asked[0].contains("HEAD"), "{asked:?}");
 }
 
 /// As soon as the server was seen to keep to the condition of a PUT; and what is there stays, or is adopted.
