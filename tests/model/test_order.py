@@ -133,7 +133,9 @@ def two_roots(compute_s: float | None = None, cores: int = 1) -> Workflow:
     files = {lfn: File(lfn, size_bytes=size, sources=(Source(Location("home", lfn), size, "t"),)) for lfn, size in sizes.items()}
     files |= {f"of-{lfn}": File(f"of-{lfn}", size_bytes=1000) for lfn in sizes}
     jobs = {
-        lfn: Job(lfn, lfn, ("true",), inputs=(JobInput(lfn, lfn),), outputs=(JobOutput(f"of-{lfn}", "x"),), compute_s=compute_s, cores=cores)
+        lfn: Job(
+            lfn, lfn, ("true",), inputs=(JobInput(lfn, lfn),), outputs=(JobOutput(f"of-{lfn}", "x"),), compute_s=compute_s, cores=cores
+        )
         for lfn in sizes
     }
     jobs["both"] = Job("both", "both", ("true",), inputs=tuple(JobInput(f"of-{lfn}", lfn) for lfn in sizes))
