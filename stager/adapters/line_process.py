@@ -7,16 +7,20 @@ when nobody asks for a while, and nothing that is asked of it changes anything.
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import IO
 
-PIECE_BYTES = 1 << 16
 COMPLAINT_BYTES = 500
 ENDS_WITHIN_S = 1.0
+
+# Of one request: its answer; None: the program ended before.
+Answer = SimpleQueue[bytes | None]
 
 
 class Silent(Exception):
@@ -28,7 +32,9 @@ class Broken(Exception):
 
 
 class LineProcess:
-    """From any thread, one request at a time. It ends with this object, or with the process that made it, since its input does."""
+    """From any thread, several requests at a time: it answers in the order in which it was asked. It ends with this object, or with the
+    process that made it, since its input does.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
         self.command = list(command)
@@ -39,18 +45,25 @@ class LineProcess:
     def ask(self, line: bytes, deadline_s: float) -> bytes:
         """The answer, without its end of line. Raises Silent, Broken."""
         until = time.monotonic() + deadline_s
-        with self.lock:
-            if self.running is not None:
-                answer = self.running.ask(line, until)
-                if answer is not None:
-                    return answer
-            self.end()
-            self.running = Running(self.command)
-            self.end = weakref.finalize(self, end, self.running)
-            answer = self.running.ask(line, until)
+        running = self.running
+        if running is not None:
+            answer = running.ask(line, until)
             if answer is not None:
                 return answer
-            raise Broken(self.running.last_words())
+        running = self.started_after(running)
+        answer = running.ask(line, until)
+        if answer is not None:
+            return answer
+        raise Broken(running.last_words())
+
+    def started_after(self, ended: Running | None) -> Running:
+        """The one that took its place: of all who find that it has ended, the first starts another."""
+        with self.lock:
+            if self.running is None or self.running is ended:
+                self.end()
+                self.running = Running(self.command)
+                self.end = weakref.finalize(self, end, self.running)
+            return self.running
 
 
 class Running:
@@ -58,29 +71,31 @@ class Running:
         # A pipe that nobody reads would stop it.
         self.complaints = os.memfd_create("complaints")
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self.complaints, bufsize=0)
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self.complaints)
+        self.lock = threading.Lock()
+        self.asked: deque[Answer] = deque()
+        assert self.process.stdout is not None
+        self.hearing = threading.Thread(target=hear, args=(self.process.stdout, self.asked, self.lock), daemon=True, name="stager-answers")
+        self.hearing.start()
 
     def ask(self, line: bytes, until: float) -> bytes | None:
-        """None: it has ended. A line is read whole before it is answered, so writing never waits for reading."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        answer = bytearray()
+        """None: it has ended. Its answers are read meanwhile, so writing never waits for them."""
+        answer = Answer()
+        with self.lock:
+            assert self.process.stdin is not None
+            if self.process.stdout is None or self.process.stdout.closed:
+                return None
+            self.asked.append(answer)
+            try:
+                write_all(self.process.stdin.fileno(), line + b"\n")
+            except BrokenPipeError:
+                return None
         try:
-            write_all(self.process.stdin.fileno(), line + b"\n")
-            while not answer.endswith(b"\n"):
-                if not readable(self.process.stdout.fileno(), until):
-                    raise Silent
-                piece = os.read(self.process.stdout.fileno(), PIECE_BYTES)
-                if not piece:
-                    return None
-                answer += piece
-        except BrokenPipeError:
-            return None
-        except BaseException:
-            # Whoever asks next would get the answer to this.
+            return waited_for(answer, until)
+        except Empty:
             self.process.kill()
             self.process.wait()
-            raise
-        return bytes(answer[:-1])
+            raise Silent from None
 
     def last_words(self) -> str:
         code = self.process.wait()
@@ -89,27 +104,40 @@ class Running:
         return f"it ended with {code}: {said.strip()}"
 
 
+def hear(answers: IO[bytes], asked: deque[Answer], lock: threading.Lock) -> None:
+    """Until there are no more. Whoever went away without its answer leaves it to nobody else."""
+    for line in answers:
+        if not line.endswith(b"\n"):
+            break
+        asked.popleft().put(line[:-1])
+    with lock:
+        answers.close()
+        while asked:
+            asked.popleft().put(None)
+
+
+def waited_for(answer: Answer, until: float) -> bytes | None:
+    """Raises Empty when it is not there in time."""
+    return answer.get(timeout=max(0.0, until - time.monotonic()))
+
+
 def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
-def readable(descriptor: int, until: float) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(max(0.0, until - time.monotonic()) * 1000))
-
-
 def end(running: Running) -> None:
     process = running.process
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            stream.close()
+    assert process.stdin is not None
+    process.stdin.close()
     try:
         process.wait(ENDS_WITHIN_S)
     except subprocess.TimeoutExpired:
         # Whoever ends now does not wait for what it asked.
         process.kill()
         process.wait()
+    # Whichever thread lets go of it last ends it.
+    if threading.current_thread() is not running.hearing:
+        running.hearing.join()
     os.close(running.complaints)

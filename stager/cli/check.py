@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ from stager.service.destinations import There, already_there, refusal
 from stager.service.prepare import destination_directories, new_directories, plan_of
 from stager.service.profiles import load_profiles
 from stager.service.settings import Settings
+from stager.service.side_by_side import side_by_side
 from stager.service.state_dir import StateDir
 from stager.worker.environment import DEFAULT
 from stager.worker.installing import NO_RATTLER
@@ -169,10 +171,9 @@ def check_origin(workflow: Workflow, origin: Origin, access: IonodeOriginAccess,
         if new is not None:
             probes[origin.name, ""] = above(new)
             return [Finding(about, True, f"{new} is not there yet: `stager submit` makes it")]
-        asked = {
-            directory: access.probe(origin, directory, write=bool(finals))
-            for directory in destination_directories(workflow).get(origin.name, [""])
-        }
+        directories = destination_directories(workflow).get(origin.name, [""])
+        told = side_by_side([partial(access.probe, origin, directory, write=bool(finals)) for directory in directories])
+        asked = dict(zip(directories, told, strict=True))
     except StagerError as error:
         return [Finding(about, False, error.message)]
     said = dict.fromkeys(fault.message for probe in asked.values() for fault in probe.findings)

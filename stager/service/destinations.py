@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from stager.adapters.run_records import Written, is_under_way, written_before
@@ -17,6 +18,7 @@ from stager.model.units import counted
 from stager.model.workflow import Workflow
 from stager.ports import OriginAccess, OriginEntry
 from stager.readers.resolve import ask_origin
+from stager.service.side_by_side import side_by_side
 
 NAMED_MAX, TOLD_MAX = 200, 5
 # By origin and path of a destination.
@@ -52,11 +54,10 @@ def rules_of(workflow: Workflow) -> dict[str, dict[str, OnExists]]:
 
 
 def at_destinations(workflow: Workflow, access: OriginAccess) -> Answers:
-    """One question for each origin. One that cannot be asked now is left out."""
-    found: dict[tuple[str, str], OriginEntry | Fault] = {}
-    for origin, paths in rules_of(workflow).items():
-        found.update(((origin, path), answer) for path, answer in answered(workflow, origin, paths, access).items())
-    return found
+    """One question for each origin, all at once. One that cannot be asked now is left out."""
+    rules = rules_of(workflow)
+    told = side_by_side([partial(answered, workflow, origin, paths, access) for origin, paths in rules.items()])
+    return {(origin, path): answer for origin, answers in zip(rules, told, strict=True) for path, answer in answers.items()}
 
 
 def already_there(

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from stager.best_plan import best_plan
 from stager.model.cluster import Cluster, ComputeNodes, IoNodes, WanLink
-from stager.model.errors import Denied, Fault, InvalidInput, Refused, error_from, is_permanent
+from stager.model.errors import Denied, InvalidInput, Refused, error_from, is_permanent
 from stager.model.profile import Profiles
 from stager.model.scatter import unknown
 from stager.model.topology import Topology
@@ -34,6 +35,7 @@ from stager.service.destinations import Answers, at_destinations, made_again, re
 from stager.service.live_nodes import has_stores, limits_of, topology_here, with_joined
 from stager.service.profiles import load_copying, load_links, load_overhead, load_profiles
 from stager.service.settings import Settings
+from stager.service.side_by_side import side_by_side
 from stager.service.state_dir import StateDir, notify_file_of, results_of
 from stager.sim.simulate import rare_collections
 
@@ -103,8 +105,11 @@ def ready_to_run(workflow: Workflow, context: SubmitContext) -> Ready:
     """
     settings, access, options, tenant = context.settings, context.access, context.options, context.tenant
     require_targets(workflow, settings)
-    require_destinations(workflow, access, new_directories(workflow) if tenant is None else ())
-    answers = at_destinations(workflow, access) if not workflow.engine else {}
+    new = new_directories(workflow) if tenant is None else {}
+    looks: list[Callable[[], Any]] = [partial(require_destinations, workflow, access, new)]
+    if not workflow.engine:
+        looks.append(partial(at_destinations, workflow, access))
+    answers: Answers = side_by_side(looks)[-1] or {}
     found = found_before(workflow, context, answers)
     notes: tuple[str, ...] = ()
     if not workflow.engine:
@@ -375,15 +380,14 @@ def require_destinations(workflow: Workflow, access: OriginAccess, new: Collecti
     """Raises what would keep finals from their origin for ever, before hours are spent on making them. A fault that may pass is left to
     the run's retries. `new`: origins that are yet to be made.
     """
-    faults: list[Fault] = []
-    for name, directories in sorted(destination_directories(workflow).items()):
-        for directory in directories if name not in new else ():
-            probe = access.probe(workflow.origins[name], directory, write=True)
-            faults += [
-                replace(fault, message=f"finals cannot go to the origin {name!r}: {fault.message}")
-                for fault in probe.findings
-                if is_permanent(fault)
-            ]
+    asked = [(name, at) for name, directories in sorted(destination_directories(workflow).items()) if name not in new for at in directories]
+    probes = side_by_side([partial(access.probe, workflow.origins[name], at, write=True) for name, at in asked])
+    faults = [
+        replace(fault, message=f"finals cannot go to the origin {name!r}: {fault.message}")
+        for (name, _), probe in zip(asked, probes, strict=True)
+        for fault in probe.findings
+        if is_permanent(fault)
+    ]
     if faults:
         raise error_from(replace(faults[0], message="\n".join(dict.fromkeys(fault.message for fault in faults))))
 

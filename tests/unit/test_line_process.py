@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -60,14 +61,44 @@ def test_one_that_says_nothing_is_killed() -> None:
 def test_who_is_interrupted_leaves_no_answer_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     process = answering("9", "1")
 
-    def interrupted(descriptor: int, until: float) -> bool:
+    def interrupted(answer: object, until: float) -> bytes | None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("stager.adapters.line_process.readable", interrupted)
+        patched.setattr("stager.adapters.line_process.waited_for", interrupted)
         with pytest.raises(KeyboardInterrupt):
             process.ask(b"first", 60)
     assert pid_and_text(process.ask(b"second", 60))[1] == b"second"
+
+
+def test_who_asks_at_once_gets_the_own_answer_and_one_process_answers_all() -> None:
+    process, answers = answering("1000", "1"), dict[int, bytes]()
+
+    def ask(number: int) -> None:
+        answers[number] = process.ask(b"line %d" % number, 60)
+
+    process.ask(b"begin", 60)
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    told = {number: pid_and_text(answer) for number, answer in answers.items()}
+    assert {number: text for number, (_, text) in told.items()} == {number: b"line %d" % number for number in range(50)}
+    assert len({pid for pid, _ in told.values()}) == 1
+
+
+def test_of_many_who_find_that_it_has_ended_one_starts_another() -> None:
+    process, answers = answering("3", "1"), list[bytes]()
+    threads = [threading.Thread(target=lambda: answers.append(process.ask(b"line", 60))) for _ in range(3)]
+    process.ask(b"begin", 60)
+    process.ask(b"and", 60)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [pid_and_text(answer)[1] for answer in answers] == [b"line"] * 3
+    assert len({pid_and_text(answer)[0] for answer in answers}) == 2
 
 
 def test_it_ends_with_who_asks_and_leaves_no_descriptor() -> None:

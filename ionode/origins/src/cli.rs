@@ -4,10 +4,13 @@
 //! The one rule: one request document in, one answer document out on stdout; exit 0, or 1 with the uniform error.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::FuturesOrdered;
+use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -112,43 +115,63 @@ fn runtime() -> Result<Runtime, ApiError> {
 }
 
 /// Answers line by line, in order, until there are no more or none came for so long: who asks may live for days, and its logins need not.
+/// What is asked meanwhile is looked up beside what is not answered yet.
 fn serve(requests: impl BufRead + Send + 'static, mut answers: impl Write, idle: Duration) -> i32 {
-    let mut served = match runtime() {
-        Ok(runtime) => Served { runtime, origins: HashMap::new() },
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
         Err(error) => {
             writeln!(answers, "{}", json!({ "error": error })).ok();
             return 1;
         }
     };
-    let (sender, lines) = std::sync::mpsc::channel();
+    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
     // Left to itself: nobody can end a wait for a line.
     std::thread::spawn(move || requests.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-    while let Ok(line) = lines.recv_timeout(idle) {
-        let answer = served.answer(&line).unwrap_or_else(|error| json!({ "error": error }));
-        if writeln!(answers, "{answer}").and_then(|()| answers.flush()).is_err() {
-            break;
+    runtime.block_on(async {
+        let (mut origins, mut under_way, mut more) = (Origins::default(), FuturesOrdered::new(), true);
+        while more || !under_way.is_empty() {
+            let answer = tokio::select! {
+                line = lines.recv(), if more => {
+                    match line {
+                        Some(line) => under_way.push_back(tokio::spawn(origins.answer(&line))),
+                        None => more = false,
+                    }
+                    continue;
+                }
+                Some(answer) = under_way.next() => answer.expect("answering does not panic"),
+                () = tokio::time::sleep(idle), if under_way.is_empty() => break,
+            };
+            let answer = answer.unwrap_or_else(|error| json!({ "error": error }));
+            if writeln!(answers, "{answer}").and_then(|()| answers.flush()).is_err() {
+                break;
+            }
         }
-    }
+    });
     0
 }
 
 /// By what is said of each, as it stands in the request.
-struct Served {
-    runtime: Runtime,
-    origins: HashMap<String, Arc<dyn Origin>>,
-}
+#[derive(Default)]
+struct Origins(HashMap<String, Arc<dyn Origin>>);
 
-impl Served {
-    fn answer(&mut self, line: &str) -> Result<Value, ApiError> {
-        let asked: Asked = parsed("origin", line)?;
-        let said = asked.origin.to_string();
-        let _inside = self.runtime.enter();
-        let origin = match self.origins.get(&said) {
-            Some(origin) => origin.clone(),
-            None => open(&parsed("origin", &said)?)?,
-        };
-        self.origins.insert(said, origin.clone());
-        self.runtime.block_on(answer(&asked.action, origin, asked.request))
+impl Origins {
+    /// Opened at once, looked up when the answer is waited for.
+    fn answer(&mut self, line: &str) -> impl Future<Output = Result<Value, ApiError>> + Send + 'static {
+        let asked = parsed("origin", line).and_then(|asked: Asked| Ok((self.opened(&asked.origin)?, asked)));
+        async move {
+            let (origin, asked) = asked?;
+            answer(&asked.action, origin, asked.request).await
+        }
+    }
+
+    fn opened(&mut self, said: &Value) -> Result<Arc<dyn Origin>, ApiError> {
+        let said = said.to_string();
+        if let Some(origin) = self.0.get(&said) {
+            return Ok(origin.clone());
+        }
+        let origin = open(&parsed("origin", &said)?)?;
+        self.0.insert(said, origin.clone());
+        Ok(origin)
     }
 }
 
@@ -267,6 +290,25 @@ mod tests {
         assert_eq!(answers[0]["entries"][0]["size_bytes"], 4);
         assert_eq!((&answers[1]["error"]["code"], &answers[2]["error"]["code"]), (&json!("bad_request"), &json!("bad_request")));
         assert_eq!(answers[3]["entries"][0]["error"]["code"], "not_found");
+    }
+
+    /// The server answers nobody before both have asked.
+    #[test]
+    fn what_is_asked_meanwhile_does_not_wait() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let base_url = format!("http://{}/", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let mut asked: Vec<_> = (0..2).map(|_| listener.accept().unwrap().0).collect();
+            asked.iter_mut().for_each(|one| {
+                one.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\netag: \"a\"\r\nconnection: close\r\n\r\n").unwrap();
+            });
+        });
+        let origin = json!({ "kind": "http", "base_url": base_url });
+        let stat = |path: &str| json!({ "action": "stat", "origin": origin, "request": { "paths": [path] } });
+        let answers = served(&[stat("one"), stat("two")], Duration::from_secs(60));
+        server.join().unwrap();
+        let told: Vec<_> = answers.iter().map(|answer| (&answer["entries"][0]["path"], &answer["entries"][0]["size_bytes"])).collect();
+        assert_eq!(told, [(&json!("one"), &json!(4)), (&json!("two"), &json!(4))], "{answers:?}");
     }
 
     /// Whoever asks keeps the way open, and says nothing more.
