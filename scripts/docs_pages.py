@@ -15,8 +15,9 @@ from typing import Any
 import click
 
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
-# Left as they are: fenced blocks, and spans that show a link. Other spans may be the label of a link, or in it.
-CODE = re.compile(r"^ *(```|~~~).*?^ *\1[ ]*$|`[^`\n]*\]\([^`\n]*`", re.MULTILINE | re.DOTALL)
+# Left as they are: fenced blocks, and spans that show a link. Other spans may be the label of a link, or in it. Spans are paired from the
+# front: what stands between two of them is text.
+CODE = re.compile(r"^ *(```|~~~).*?^ *\1[ ]*$|(?<!`)(`+)(?!`)(?:(?!\n[ \t]*(?:\n|```|~~~)).)+?(?<!`)\2(?!`)", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^ *(```|~~~)")
 ITEM = re.compile(r"^( *)(?:[-*+]|\d+\.) ")
 ROW = re.compile(r"^\|")
@@ -43,6 +44,8 @@ def with_links(text: str, place: str, site: Mapping[str, str], outside: Callable
 
     parts, end = [], 0
     for code in CODE.finditer(text):
+        if not code[1] and "](" not in code[0]:
+            continue
         parts += [LINK.sub(replaced, text[end : code.start()]), code[0]]
         end = code.end()
     return "".join([*parts, LINK.sub(replaced, text[end:])])

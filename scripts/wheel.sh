@@ -18,7 +18,10 @@ need_tools() {
     local wanted="build==1.6.1 ziglang==0.17.0 cargo-zigbuild==0.24.0 auditwheel==6.8.2"
     [ -f "$tools/.installed" ] && [ "$(cat "$tools/.installed")" = "$wanted" ] && return 0
     say "installing the tools"
-    "${VENV:-$PWD/.venv}/bin/python" -m venv --clear "$tools"
+    local python="${VENV:-$PWD/.venv}/bin/python"
+    # A new clone has none yet.
+    [ -x "$python" ] || python=python3
+    "$python" -m venv --clear "$tools"
     # shellcheck disable=SC2086
     "$tools/bin/python" -m pip install -q --disable-pip-version-check $wanted
     echo "$wanted" >"$tools/.installed"

@@ -235,8 +235,8 @@ def require_fit(shown: Shown, bounds: Bounds, *, of_all: bool, of_results: bool)
 def require_a_services(shown: Shown, own: Sequence[object]) -> None:
     """`own`: what only a plan for the nodes here has."""
     if shown.explain is not None or any(own):
-        text = "a service plans for its own nodes: leave out --capacity, --cores, --explain, --topology, --simulate,"
-        raise click.UsageError(f"{text} --reuse, --rerun, --until and --from, or --server")
+        text = "a service plans for its own nodes: leave out --capacity, --cores, --explain, --topology and --simulate"
+        raise click.UsageError(f"{text}, or --server")
     if shown.output is not None and shown.drawn is None:
         raise click.UsageError("a plan for the nodes of a service is not for `submit`: leave out --output, or --server")
 

@@ -20,7 +20,7 @@ Example:
   stager runs --json | jq '.[0].run'"""
 )
 @where_option
-@click.option("--parts", is_flag=True, help="Each run in a line of its own, also those that an engine calls parts of one thing.")
+@click.option("--parts", is_flag=True, help="each run in a line of its own, also those that an engine calls parts of one thing")
 @json_option
 def command(where: Where, parts: bool, as_json: bool) -> None:
     """List the runs of this state directory, the newest first. Runs of a workflow engine that are parts of one thing (as those of one

@@ -123,3 +123,12 @@ def test_a_worker_takes_an_address_or_the_name_of_a_command() -> None:
     for words, told in ((["tls://a:1"], "Missing option '--node'"), (["tls://a:1", "--name", "h"], "'--node'"), (["up"], "'ssh://")):
         result = CliRunner().invoke(program.stager, ["worker", *words])
         assert result.exit_code == 2 and told in result.output, result.output
+
+
+def test_a_plan_at_a_service_is_told_to_leave_out_only_what_a_service_has_not(tmp_path: Path) -> None:
+    """--rerun and the like go along to it (tests/e2e/test_serve_reuse.py)."""
+    file = tmp_path / "workflow.yml"
+    file.write_text("stager: 1\njobs: {a: {run: 'true'}}\n")
+    result = CliRunner().invoke(program.stager, ["plan", str(file), "--server", "http://127.0.0.1:1", "--rerun", "a", "--cores", "2"])
+    assert result.exit_code == 2
+    assert "--cores" in result.output and "--rerun" not in result.output

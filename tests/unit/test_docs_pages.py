@@ -41,6 +41,11 @@ def named_outside(label: str, path: str) -> str:
         ("docs/how/b.md", "[code](../../stager/cli)", "code <stager/cli>"),
         ("docs/a.md", "[out](https://example.org/x.md)", "[out](https://example.org/x.md)"),
         ("docs/a.md", "`[x](../y.md)`\n```sh\n[x](../y.md)\n```\n[x](../y.md)", "`[x](../y.md)`\n```sh\n[x](../y.md)\n```\nx <y.md>"),
+        # A label in backticks, or a link between two spans, with a line that ends in the middle of a span before it.
+        ("docs/how/b.md", "[`cli`](../../stager/cli) and `x`", "`cli` <stager/cli> and `x`"),
+        ("docs/how/b.md", "`a` or [code](../../stager/cli), `b`", "`a` or code <stager/cli>, `b`"),
+        ("docs/how/b.md", "`a\nb` or [code](../../stager/cli), `c`", "`a\nb` or code <stager/cli>, `c`"),
+        ("docs/how/b.md", "`` [`x`](../y.md) `` and [code](../../stager/cli)", "`` [`x`](../y.md) `` and code <stager/cli>"),
     ],
 )
 def test_links(place: str, text: str, expected: str) -> None:
