@@ -117,7 +117,7 @@ def test_runs_are_found_by_name_and_state_and_say_what_is_wrong_with_them(bed: B
     seen.press("/")
     seen.press("NIGHT")
     seen.until(lambda: listed(seen, "main") == others[::-1], "the runs of that name")
-    assert address(seen) == "#/runs?find=NIGHT"
+    seen.until(lambda: address(seen) == "#/runs?find=NIGHT", "the address that shows the same again")
     seen.one("#runs-state").send_keys("failed")
     seen.shows("No such runs.")
     seen.go("#/runs?state=failed")
