@@ -52,13 +52,13 @@ def address(seen: Browser) -> str:
 def test_a_job_is_found_by_a_part_of_its_name_and_the_address_says_so(bed: Bed, seen: Browser, failing: str) -> None:
     seen.go(f"#/runs/{failing}")
     seen.until(lambda: len(listed(seen, "#jobs")) == 6, "those that failed")
-    assert address(seen) == f"#/runs/{failing}"
+    seen.until(lambda: address(seen) == f"#/runs/{failing}", "the address that shows the same again")
     seen.press("/")
     assert seen.focused() == "jobs-find", "/ goes to where one looks for something"
     seen.press("FIT_08")
     seen.until(lambda: listed(seen, "#jobs") == [f"fit_08{n}" for n in range(10)], "those of that name, failed or not")
     seen.shows("10 jobs", "#jobs [role=status]")
-    assert address(seen) == f"#/runs/{failing}?find=FIT_08"
+    seen.until(lambda: address(seen) == f"#/runs/{failing}?find=FIT_08", "the address that shows the same again")
     seen.press("/")
     seen.shows("No such jobs.", "#jobs [role=status]")
     assert seen.one("#jobs-find").get_attribute("value") == "FIT_08/", "typed there it is a letter"
@@ -100,7 +100,7 @@ def test_types_that_differ_by_a_number_only_are_one_box_which_finds_them(bed: Be
     seen.until(lambda: len(seen.find(".box")) == 2, "the types that differ by a number, and the other")
     seen.click('.box[data-name="fit_#"]')
     seen.until(lambda: seen.text("#jobs [role=status]") == f"50 of {MANY} jobs", "all of that name")
-    assert address(seen) == f"#/runs/{failing}?find=fit_"
+    seen.until(lambda: address(seen) == f"#/runs/{failing}?find=fit_", "the address that shows the same again")
     seen.click('.box[data-name="last"]')
     seen.until(lambda: listed(seen, "#jobs") == ["sum"], "those of that type")
     assert address(seen) == f"#/runs/{failing}?type=last" and seen.overflow() == 0
