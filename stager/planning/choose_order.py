@@ -12,7 +12,7 @@ from heapq import nlargest
 from stager.model.topology import Topology
 from stager.model.workflow import Workflow
 from stager.planning import order as ordering
-from stager.planning.by_lines import is_clearly_quicker, order_by_lines
+from stager.planning.by_lines import is_clearly_quicker, order_by_lines, slots_of
 from stager.planning.plan import Access
 from stager.planning.shape import Shape
 from stager.planning.space import share_bytes
@@ -67,7 +67,7 @@ class Orders:
 def made_orders(workflow: Workflow, shape: Shape, ranks: list[float], topology: Topology, can_spill: bool) -> dict[str, Chosen]:
     """By name. The last is by what waits for the lines out, where that matters. How much room there is changes none of them."""
     measure = Measure(shape, can_spill, len(topology.nodes))
-    ranked = measure.of(ordering.rank_order(ordering.sooner_first(shape, ranks, sum(topology.host_cores))))
+    ranked = measure.of(ordering.rank_order(ordering.sooner_first(shape, ranks, slots_of(topology))))
     deep = ordering.deep_order(shape, ranks)
     orders = {
         "eager": ordering.eager_order(shape, deep, greedy=False),
@@ -110,7 +110,7 @@ def distinct(orders: dict[str, Chosen], chosen: Chosen) -> dict[str, Chosen]:
 
 def beside_bytes(footprint: Sequence[int], topology: Topology) -> int:
     """The bytes that the other cores' jobs may hold beside the one in turn: one large job does not make all of them large."""
-    return sum(nlargest(max(0, sum(topology.host_cores) - 1), footprint))
+    return sum(nlargest(max(0, slots_of(topology) - 1), footprint))
 
 
 class Measure:
