@@ -105,11 +105,7 @@ def ready_to_run(workflow: Workflow, context: SubmitContext) -> Ready:
     """
     settings, access, options, tenant = context.settings, context.access, context.options, context.tenant
     require_targets(workflow, settings)
-    new = new_directories(workflow) if tenant is None else {}
-    looks: list[Callable[[], Any]] = [partial(require_destinations, workflow, access, new)]
-    if not workflow.engine:
-        looks.append(partial(at_destinations, workflow, access))
-    answers: Answers = side_by_side(looks)[-1] or {}
+    answers = seen_at_destinations(workflow, access, new_directories(workflow) if tenant is None else ())
     found = found_before(workflow, context, answers)
     notes: tuple[str, ...] = ()
     if not workflow.engine:
@@ -125,6 +121,17 @@ def ready_to_run(workflow: Workflow, context: SubmitContext) -> Ready:
     if not workflow.engine:
         check_capacity(plan)
     return Ready(plan, found, within, notes)
+
+
+def seen_at_destinations(workflow: Workflow, access: OriginAccess, new: Collection[str]) -> Answers:
+    """What is there of its finals; nothing for an engine's run. Raises as `require_destinations`, and looks beside it."""
+    if workflow.engine:
+        require_destinations(workflow, access, new)
+        return {}
+    looks: list[Callable[[], Any]] = [partial(require_destinations, workflow, access, new), partial(at_destinations, workflow, access)]
+    _, answers = side_by_side(looks)
+    found: Answers = answers
+    return found
 
 
 def reused_in(found: Remembered | None) -> Collection[str]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 R = TypeVar("R")
 
@@ -20,25 +19,20 @@ def side_by_side(calls: Sequence[Callable[[], R]]) -> list[R]:
     """
     if len(calls) == 1:
         return [calls[0]()]
-    ends: SimpleQueue[tuple[int, R | BaseException, bool]] = SimpleQueue()
+    found: dict[int, R] = {}
+    failed: dict[int, BaseException] = {}
 
     def run(number: int) -> None:
         try:
-            ends.put((number, calls[number](), True))
+            found[number] = calls[number]()
         except BaseException as error:
-            ends.put((number, error, False))
+            failed[number] = error
 
-    for number in range(len(calls)):
-        threading.Thread(target=run, args=(number,), daemon=True, name="stager-beside").start()
-    found: dict[int, Any] = {}
-    failed: dict[int, BaseException] = {}
-    for _ in calls:
-        number, value, is_well = ends.get()
-        if is_well:
-            found[number] = value
-        else:
-            assert isinstance(value, BaseException)
-            failed[number] = value
+    threads = [threading.Thread(target=run, args=(number,), daemon=True, name="stager-beside") for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     if failed:
         raise failed[min(failed)]
     return [found[number] for number in range(len(calls))]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from stager.model.files import Destination, File, Location
 from stager.model.workflow import Job, JobOutput, Origin, OriginKind, Workflow
 from stager.ports import DirectoryListing, OriginEntry, Probe
 from stager.service.destinations import at_destinations
-from stager.service.prepare import require_destinations
+from stager.service.prepare import require_destinations, seen_at_destinations
 from stager.service.side_by_side import side_by_side
 
 # Nobody waits so long; whoever asks one after the other would wait for ever.
@@ -102,9 +101,20 @@ def test_all_that_keeps_finals_from_their_origins_is_told_in_order() -> None:
     ]
 
 
-def test_origins_are_asked_at_once_for_what_is_there(tmp_path: Path) -> None:
+def test_origins_are_asked_at_once_for_what_is_there() -> None:
     answers = at_destinations(going_to("a:x/f", "b:y/g"), Patient(threading.Barrier(2)))
     assert {key: answer.message for key, answer in answers.items() if isinstance(answer, Fault)} == {
         ("a", "x/f"): "a:x/f",
         ("b", "y/g"): "b:y/g",
     }
+
+
+def test_a_submit_probes_and_looks_for_what_is_there_at_once() -> None:
+    answers = seen_at_destinations(going_to("a:x/f"), Patient(threading.Barrier(2)), ())
+    assert list(answers) == [("a", "x/f")]
+
+
+def test_destinations_of_an_engines_run_are_probed_and_not_looked_for() -> None:
+    access = Patient(threading.Barrier(1))
+    assert seen_at_destinations(replace(going_to("a:x/f"), engine="airflow"), access, ()) == {}
+    assert access.probed == ["x"]
