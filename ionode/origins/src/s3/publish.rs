@@ -228,7 +228,7 @@ fn refused(origin: &S3Origin, error: &Error, path: &str) -> ApiError {
     }
 }
 
-/// All of one size: they go side by side, and a line that is left to the last of them alone is not full.
+/// All of one size: they go side by side, and the longer the last of them is alone on the line, the longer that is not full.
 fn part_bytes(size_bytes: u64) -> u64 {
     let usual = size_bytes.div_ceil(PARTS_USUAL).clamp(PART_BYTES_USUAL_MIN, PART_BYTES_USUAL_MAX);
     let most = usual.max(size_bytes.div_ceil(PARTS_MAX));
