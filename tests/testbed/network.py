@@ -266,7 +266,7 @@ class Network:
             call("ip", "-n", host.namespace, *words.split())
         rate = wan.rate_mbit_s if wan else rate_mbit_s
         if rate:
-            self._limit(rate, wan.rtt_s if wan else 0.0, (host.namespace, "eth0"), (self.hub, port))
+            self._limit(rate, wan.rtt_s if wan else 0.0, self._behind_gate(number), port)
         # What one connection learned of the line must not speed up or slow down the next.
         with host.inside():
             Path("/proc/sys/net/ipv4/tcp_no_metrics_save").write_text("1")
@@ -276,16 +276,18 @@ class Network:
         return host
 
     def give_lines(self, server: Host, rate_mbit_s: float, clients: Sequence[Host]) -> None:
-        """What `server` sends to each of these has a rate of its own, as where a provider gives one address so much. Once for a server."""
-        call("tc", "-n", server.namespace, *"qdisc add dev eth0 root handle 1: htb default 0".split())
+        """What `server` sends to each of these has a rate of its own, as where a provider gives one address so much. Once for a server,
+        which has no rate itself."""
+        gate = self._behind_gate(self.hosts.index(server) + 1)
+        self._tc(f"qdisc add dev {gate} root handle 1: htb default 0")
         rate, queue_bytes = f"{int(rate_mbit_s * 1e6)}bit", int(rate_mbit_s * 1e6 / 8 * QUEUE_S) + BURST_BYTES
         for number, client in enumerate(clients, 1):
             for words in (
-                f"class add dev eth0 parent 1: classid 1:{number} htb rate {rate} burst {BURST_BYTES}b cburst {BURST_BYTES}b",
-                f"qdisc add dev eth0 parent 1:{number} bfifo limit {queue_bytes}",
-                f"filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dst {client.address}/32 flowid 1:{number}",
+                f"class add dev {gate} parent 1: classid 1:{number} htb rate {rate} burst {BURST_BYTES}b cburst {BURST_BYTES}b",
+                f"qdisc add dev {gate} parent 1:{number} bfifo limit {queue_bytes}",
+                f"filter add dev {gate} parent 1: protocol ip prio 1 u32 match ip dst {client.address}/32 flowid 1:{number}",
             ):
-                call("tc", "-n", server.namespace, *words.split())
+                self._tc(words)
 
     def sent_bytes(self, host: Host) -> int:
         """All that it has put on its line so far, headers included."""
@@ -318,6 +320,9 @@ class Network:
     def _ip(self, *words: str) -> None:
         call("ip", "-n", self.hub, *words)
 
+    def _tc(self, words: str) -> None:
+        call("tc", "-n", self.hub, *words.split())
+
     def _lay_line(self, host: Host, port: str, wan: Wan) -> None:
         argv = [sys.executable, "-I", "-S", str(DELAY_LINE), host.namespace, "eth0", self.hub, port, str(wan.rtt_s / 2)]
         line, said = begun(argv)
@@ -337,9 +342,21 @@ class Network:
             raise AssertionError(f"no files for {host.name}: {why}")
         host.files = keeper
 
-    def _limit(self, rate_mbit_s: float, rtt_s: float, *ends: tuple[str, str]) -> None:
+    def _behind_gate(self, number: int) -> str:
+        """Puts a switch between the host's port and all others; gives the device through which passes what the host sends.
+        The queue of a rate lies there, not on the host: a host is told of a packet that its own queue drops, and its TCP then tries
+        again twice a second and gives the connection up after some. A router tells nobody.
+        """
+        gate, inner, outer = (f"{word}{number}" for word in ("gate", "inner", "outer"))
+        self._ip("link", "add", gate, "mtu", str(MTU_BYTES), "type", "bridge")
+        self._ip("link", "add", inner, "mtu", str(MTU_BYTES), "type", "veth", "peer", "name", outer, "mtu", str(MTU_BYTES))
+        for device, master in ((outer, "br0"), (inner, gate), (f"port{number}", gate)):
+            self._ip("link", "set", device, "master", master, "up")
+        self._ip("link", "set", gate, "up")
+        return inner
+
+    def _limit(self, rate_mbit_s: float, rtt_s: float, *devices: str) -> None:
         """Before a queue as long as the line, as in a router: what does not fit is dropped."""
         queue_bytes = int(rate_mbit_s * 1e6 / 8 * max(rtt_s, QUEUE_S)) + BURST_BYTES
-        shaper = ["tbf", "rate", f"{int(rate_mbit_s * 1e6)}bit", "burst", f"{BURST_BYTES}b", "limit", f"{queue_bytes}b"]
-        for namespace, device in ends:
-            call("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", *shaper)
+        for device in devices:
+            self._tc(f"qdisc add dev {device} root tbf rate {int(rate_mbit_s * 1e6)}bit burst {BURST_BYTES}b limit {queue_bytes}b")

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,9 @@ from tests.testbed.processes import Server, is_alive
 from tests.testbed.s3 import running_s3
 from tests.testbed.sshd import running_sshd
 from tests.testbed.waiting import wait_until
+
+# Of <linux/in.h>: a datagram that the host's own queue drops is an error of the call.
+IP_RECVERR = 11
 
 
 def round_trip_s(client: Host, server: Host, enough_s: float) -> float:
@@ -125,6 +129,40 @@ def test_a_host_sends_and_receives_no_faster_than_told(net: Network) -> None:
     slow, fast = net.host("slow", rate_mbit_s=100), net.host("fast")
     assert_rate(slow, fast, 100)
     assert_rate(fast, slow, 100)
+
+
+@pytest.mark.parametrize("line", [{"wan": Wan(rtt_s=0.01, rate_mbit_s=20)}, {"rate_mbit_s": 20}], ids=["far", "near"])
+def test_a_host_is_not_told_of_what_its_line_drops(net: Network, line: dict[str, Any]) -> None:
+    """Else its TCP would not send for half a second at a time, and give a connection up that others keep the line from."""
+    sender, receiver = net.host("sender", **line), net.host("receiver")
+    assert_drops_in_silence(sender, receiver)
+    assert_drops_in_silence(receiver, sender)
+
+
+def test_a_server_is_not_told_of_what_a_client_s_line_drops(net: Network) -> None:
+    server, client = net.host("server"), net.host("client")
+    net.give_lines(server, 20, [client])
+    assert_drops_in_silence(server, client)
+
+
+def assert_drops_in_silence(sender: Host, receiver: Host) -> None:
+    """Many sockets at once: one alone has too little under way to fill a queue."""
+    with contextlib.ExitStack() as stack:
+        with sender.inside():
+            sockets = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(32)]
+        for each in sockets:
+            each.setblocking(False)
+            each.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
+        end, refused = time.monotonic() + 0.3, 0
+        while time.monotonic() < end:
+            for each in sockets:
+                try:
+                    each.sendto(bytes(8000), (receiver.address, 9))
+                except BlockingIOError:
+                    continue
+                except ConnectionRefusedError:
+                    refused += 1
+        assert refused, "nothing arrived"
 
 
 def test_two_beds_do_not_meet_and_a_bed_has_no_way_out(net: Network) -> None:
