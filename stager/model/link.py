@@ -97,7 +97,6 @@ class Stretch:
     moved_bytes: int
     took_s: float
     weight: float
-    large_bytes: int = 0
     begun_at: float = 0.0
 
 
@@ -181,7 +180,10 @@ def measured_again(
     latency_s = latency_of(traffic, large, weights, file_s)
     if latency_s is None:
         latency_s = first_s(found, file_s)
-    rate = rate_of(traffic.moves, weights, usual_latency_s(traffic.moves, latency_s), back_bytes_per_s, file_s)
+    usual_s = usual_latency_s(traffic.moves, latency_s)
+    rate = rate_of(traffic.moves, weights, usual_s, back_bytes_per_s, file_s)
+    if rate is not None:
+        rate = max(rate, passed_per_s(found, WAITS_MIN * usual_s))
     return Seen(rate, latency_s, file_cost_s(found, rate or DEFAULT_WAN_BYTES_PER_S))
 
 
@@ -236,18 +238,25 @@ def rate_of(
     return quantile(rates, [each.weight * each.moved_bytes for each in full], RATE_SHARE)
 
 
+def passed_per_s(found: Sequence[Crowd], least_s: float) -> float:
+    """Bytes per second that a line carried at least: what passed it in crowds that lasted, whatever files cost; 0: there was none."""
+    long = [crowd for crowd in found if crowd.took_s >= least_s]
+    return quantile([each.passed_bytes / each.took_s for each in long], [each.weight for each in long], RATE_SHARE) if long else 0.0
+
+
 def mixed_rate_of(traffic: Traffic, weights: dict[str, float], back_bytes_per_s: float | None, found: Sequence[Crowd]) -> float | None:
-    """Bytes per second at least, of stretches most of whose bytes are of large files, however many small ones there were beside them, and
-    in a third of which a crowd was under way: with fewer, the line may have waited for those who asked. None as well where, at that rate,
-    files cost more of the stretches than their bytes.
+    """Bytes per second at least, of stretches in most of which large files were under way, however many small ones there were beside them:
+    what these left of the line, a large one had. In a third of it a crowd was under way: with fewer, the line may have waited for those who
+    asked. None as well where, at that rate, files cost more of the stretches than their bytes.
     """
     moves, crowded = traffic.moves, traffic.crowded()
+    large = union((move.begun_at, move.ended_at) for move in moves if move.moved_bytes > SMALL_BYTES)
     latency_s = usual_latency_s(moves, None)
     least_s = WAITS_MIN * latency_s
     mixed = [
         stretch
         for stretch in stretches(moves, weights, latency_s, back_bytes_per_s)
-        if 2 * stretch.large_bytes > stretch.moved_bytes
+        if 2 * overlap_s(large, stretch.begun_at, stretch.begun_at + stretch.took_s) > stretch.took_s
         and stretch.took_s >= least_s
         and overlap_s(crowded, stretch.begun_at, stretch.begun_at + stretch.took_s) > CROWDED_SHARE_MIN * stretch.took_s
     ]
@@ -294,17 +303,16 @@ def stretches(moves: Sequence[Move], weights: dict[str, float], latency_s: float
     """Transfers that overlap are one stretch; a run's weight is that of the last transfer in it."""
     spans = sorted((*working_span(move, latency_s, back_bytes_per_s), move.moved_bytes, weights[move.run]) for move in moves)
     found: list[Stretch] = []
-    begun, ended, count, moved_bytes, large_bytes, weight = 0.0, 0.0, 0, 0, 0, 0.0
+    begun, ended, count, moved_bytes, weight = 0.0, 0.0, 0, 0, 0.0
     for begins, ends, size_bytes, own_weight in spans:
         if count and begins > ended:
-            found.append(Stretch(count, moved_bytes, ended - begun, weight, large_bytes, begun))
-            count, moved_bytes, large_bytes = 0, 0, 0
+            found.append(Stretch(count, moved_bytes, ended - begun, weight, begun))
+            count, moved_bytes = 0, 0
         if not count:
             begun, ended = begins, ends
         ended, weight = max(ended, ends), own_weight
         count, moved_bytes = count + 1, moved_bytes + size_bytes
-        large_bytes += size_bytes if size_bytes > SMALL_BYTES else 0
-    return [*found, Stretch(count, moved_bytes, ended - begun, weight, large_bytes, begun)] if count else found
+    return [*found, Stretch(count, moved_bytes, ended - begun, weight, begun)] if count else found
 
 
 def working_span(move: Move, latency_s: float, back_bytes_per_s: float | None) -> Span:

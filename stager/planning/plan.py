@@ -223,9 +223,9 @@ class Plan:
     `copy_latency_s`: what it takes besides. `direct_read_bytes`:
     what jobs read at origins through mounts, in none of the other sums. `disk_bytes_per_s`: what jobs get of a node's disk, of several
     nodes the least. `keeps_to`: of more nodes, those that its jobs stay on while all of them can be reached; empty: all. `ahead_max`: of
-    each node, how many jobs may wait for inputs and a core, and how many files may come before their jobs are admitted; 0: as many as
-    the policy says. `holds_max_bytes`: of each node's room, how much its jobs and what comes ahead for them may hold at once, and no room
-    of other nodes than it keeps to; 0: all.
+    each node, how many jobs may wait for inputs and a core, and how many files may come before their jobs are admitted, or more where
+    these do not keep the line busy; 0: as many as the policy says. `holds_max_bytes`: of each node's room, how much its jobs and what comes
+    ahead for them may hold at once, and no room of other nodes than it keeps to; 0: all.
     `copies`: on how many nodes all that its jobs make is to be, as asked for; the policy's, where that is more.
     """
 

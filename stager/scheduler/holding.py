@@ -13,6 +13,10 @@ from stager.scheduler.accounting import inputs_of
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.state import JobEntry, RunEntry, State
 
+# Worth of the line, in bytes, that are to be on their way. A small file takes two to four: a connection that was idle begins slowly. As
+# many again wait in between.
+ROUND_TRIPS_FULL = 8.0
+
 
 def is_kept(state: State, run: RunEntry) -> bool:
     """Whether the run stays on the nodes that its plan keeps to: while all of them can be reached."""
@@ -65,7 +69,7 @@ def may_come_ahead(state: State, run: RunEntry, node: NodeEntry, size_bytes: int
     """Whether a file for the run may be fetched there before its job is admitted; `size_bytes`: of it, and of what else needs room beside
     it.
     """
-    if 0 < run.plan.ahead_max <= len(node.prefetching):
+    if 0 < run.plan.ahead_max <= len(node.prefetching) and fills_line(run, node):
         return False
     most_bytes = run.plan.holds_max_bytes
     if not most_bytes or all_there(node) + size_bytes <= most_bytes:
@@ -75,6 +79,13 @@ def may_come_ahead(state: State, run: RunEntry, node: NodeEntry, size_bytes: int
     held_bytes, files = held_by_jobs(run, node)
     files |= coming_ahead(state, run, node)
     return held_bytes + sum(files.values()) + size_bytes <= most_bytes
+
+
+def fills_line(run: RunEntry, node: NodeEntry) -> bool:
+    """Whether what is on its way there keeps the line busy until more that is asked for now begins to come. Two small files do not."""
+    nodes = len(run.plan.keeps_to) or run.plan.nodes
+    ways = [link.fetch_bytes_per_s * link.latency_s for link in run.plan.links]
+    return node.line_bytes * nodes >= ROUND_TRIPS_FULL * max(ways, default=0.0)
 
 
 def all_there(node: NodeEntry) -> int:

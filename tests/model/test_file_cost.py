@@ -235,6 +235,32 @@ def test_a_narrow_line_that_small_and_large_files_crowd_together_is_found_to_be_
     assert predicted_s == pytest.approx(sum(sizes) / rate + file_s * len(sizes), rel=0.1)
 
 
+def test_small_files_that_are_most_of_what_crowds_a_narrow_line_hide_it_from_nobody() -> None:
+    """A run of bwa over 20 Mbit/s: nobody knew the rate, 50 MB/s were taken for it, and the run to take half as long as it did."""
+    rate, small_bytes, large_bytes, large_end = 2.5e6, 57_427, 3_800_000, 6.1
+    moves = [move(0.0, large_end, large_bytes), move(0.0, large_end, large_bytes)]
+    ends: list[float] = []
+    for number in range(250):
+        begun_at = ends[-64] if number >= 64 else 0.0
+        share = 1 - 2 * large_bytes / large_end / rate if ends and ends[-1] < large_end else 1.0
+        ends.append((ends[-1] if ends else 0.05) + small_bytes / (share * rate))
+        moves.append(move(begun_at, ends[-1], small_bytes))
+    found = measured(moves)
+    assert found.fetch_bytes_per_s is not None and 0.8 * rate <= found.fetch_bytes_per_s <= 1.1 * rate
+
+
+def test_a_line_is_no_slower_than_what_has_passed_it() -> None:
+    """Files that came while the account logged in took a second. Then hundreds passed in waves, each too short to tell anything alone."""
+    moves = [move(0.0, 1.2, 400_000, run="w-0") for _ in range(13)]
+    assert measured(moves).fetch_bytes_per_s == pytest.approx(13 * 400_000 / 1.15, rel=0.05)
+    for wave in range(20):
+        begun_at, sizes = 60 + 0.132 * wave, [400_000] * 4 + [15] * 50
+        moves += [move(begun_at, begun_at + 0.1 + 0.0005 * at, size, run="w-1") for at, size in enumerate(sizes)]
+    found = measured(moves)
+    passes = 4 * 400_000 / 0.132
+    assert found.fetch_bytes_per_s is not None and 0.9 * passes <= found.fetch_bytes_per_s <= 1.1 * passes
+
+
 def test_a_slow_account_that_sends_a_large_file_beside_many_small_ones_is_no_narrow_line() -> None:
     """The large one alone went 50 times as quickly as all together: what the others took is their cost."""
     found = measured([*burst(1000, 16, 0.05, 0.1, 16_384), move(1.0, 3.0, 30 * MB, is_fetch=False)])

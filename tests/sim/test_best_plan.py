@@ -15,7 +15,7 @@ from stager.model.topology import Node, OriginLink, Topology
 from stager.model.units import format_size
 from stager.model.workflow import Workflow
 from stager.planning.make_plan import lay_out, make_plan
-from stager.planning.plan import Plan
+from stager.planning.plan import Basis, LinkPlan, Plan
 from stager.planning.plan_json import from_json, to_json
 from stager.planning.policy import Limits
 from stager.scheduler import commands as cmd
@@ -189,13 +189,19 @@ def test_a_node_that_was_left_out_helps_while_another_is_away() -> None:
     assert sorted(began(stage).values()) == ["node0"] * 4 + ["node1"] * 4
 
 
-@pytest.mark.parametrize(("ahead_max", "most"), [(0, (8, 4)), (3, (3, 3)), (1, (1, 1))])
-def test_no_more_jobs_wait_and_no_more_files_come_ahead_than_the_plan_says(ahead_max: int, most: tuple[int, int]) -> None:
-    """Eight jobs read a file each; four more wait for them, and read another."""
+@pytest.mark.parametrize(
+    ("ahead_max", "bytes_per_s", "most"),
+    [(0, 250.0, (8, 4)), (3, 250.0, (3, 3)), (1, 250.0, (1, 1)), (1, 750.0, (1, 3)), (3, 1e6, (3, 9))],
+)
+def test_no_more_jobs_wait_and_no_more_files_come_ahead_than_the_plan_says(
+    ahead_max: int, bytes_per_s: float, most: tuple[int, int]
+) -> None:
+    """Eight jobs read a file each; four more wait for them, and read another. More come where so few do not keep the line busy."""
     inputs = {f"i{number}": 100 for number in range(12)}
     jobs = {f"j{number}": (f"i{number}", f"f{number}", 10.0) for number in range(8)}
     jobs |= {f"k{number}": (f"f{number} i{number + 8}", f"g{number}", 10.0) for number in range(4)}
-    stage = Stage(workflow(inputs, jobs), {}, ahead_max=ahead_max, keeps_to=("node0",))
+    line = LinkPlan("lab", bytes_per_s, Basis.DEFAULT, bytes_per_s, Basis.DEFAULT, 0.05, Basis.DEFAULT)
+    stage = Stage(workflow(inputs, jobs), {}, ahead_max=ahead_max, keeps_to=("node0",), links=(line,))
     seen = [0, 0]
 
     def watch(machine: Machine, events: Sequence[Any], commands: Sequence[cmd.Command]) -> None:

@@ -56,7 +56,7 @@ class S3:
             sidecar = self.directory / "metadata"
             for place in (self.data, sidecar):
                 place.mkdir(exist_ok=True)
-            listening = ["--quiet", "--port", f"{self.where.address}:{self.port}"]
+            listening = ["--quiet", "--keep-alive", "--port", f"{self.where.address}:{self.port}"]
             return [str(gateway), *listening, "posix", "--sidecar", str(sidecar), str(self.data)]
         moto = program("moto_server", tool_cache() / "moto" / "bin")
         if moto:

@@ -1,7 +1,11 @@
 //! How many bytes to have under way to an origin, learned from how they arrive. Knows what it is told; no clock.
 //!
-//! The one rule: twice what the line holds (its rate by its shortest way there and back), so that it is full, finds out when it got wider, and
-//! whoever comes new waits for no more than that.
+//! The one rule: twice what the line holds (its rate by the shortest time that such pieces were under way), so that it is full, finds out when
+//! it got wider, and whoever comes new waits for no more than that.
+//!
+//! A large piece is under way for longer than a way there and back, even on a line that is empty: its connection may have to be made, and
+//! begins slowly. So the shortest time is kept for each size of piece, and weighed by what comes in which. Of all that is larger than the
+//! smallest piece of a large file it is one: pieces grow with the window, and would be known by a line only that was full already.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,17 +18,21 @@ const BYTES_MAX: u64 = 64 << 20;
 const SLOT: Duration = Duration::from_millis(100);
 const SLOTS_REMEMBERED: usize = 50;
 
+/// Pieces of up to so many bytes are of one size; the last size has no end.
+const SIZES: [u64; 4] = [64 << 10, 128 << 10, 255 * 1024 - 1, u64::MAX];
+
 pub struct Window {
     bytes: u64,
-    way_min: Duration,
+    ways_min: [Duration; SIZES.len()],
     slot_began: Instant,
-    slot_bytes: u64,
+    slot_bytes: [u64; SIZES.len()],
     rates: VecDeque<f64>,
 }
 
 impl Window {
     pub fn new(now: Instant) -> Self {
-        Self { bytes: BYTES_MIN, way_min: Duration::MAX, slot_began: now, slot_bytes: 0, rates: VecDeque::new() }
+        let (ways_min, slot_bytes) = ([Duration::MAX; SIZES.len()], [0; SIZES.len()]);
+        Self { bytes: BYTES_MIN, ways_min, slot_began: now, slot_bytes, rates: VecDeque::new() }
     }
 
     pub fn bytes(&self) -> u64 {
@@ -33,23 +41,31 @@ impl Window {
 
     /// After a time in which nothing was under way.
     pub fn starts(&mut self, now: Instant) {
-        (self.slot_began, self.slot_bytes) = (now, 0);
+        (self.slot_began, self.slot_bytes) = (now, [0; SIZES.len()]);
     }
 
     pub fn completed(&mut self, bytes: u64, way: Duration, now: Instant) {
-        self.way_min = self.way_min.min(way);
-        self.slot_bytes += bytes;
-        let took = now.saturating_duration_since(self.slot_began);
-        if took < SLOT.max(self.way_min) {
+        let size = SIZES.partition_point(|most| *most < bytes);
+        self.ways_min[size] = self.ways_min[size].min(way);
+        self.slot_bytes[size] += bytes;
+        let (took, way_s) = (now.saturating_duration_since(self.slot_began).as_secs_f64(), self.way_min_s());
+        if took < way_s.max(SLOT.as_secs_f64()) {
             return;
         }
-        self.rates.push_back(self.slot_bytes as f64 / took.as_secs_f64());
+        self.rates.push_back(self.slot_bytes.iter().sum::<u64>() as f64 / took);
         if self.rates.len() > SLOTS_REMEMBERED {
             self.rates.pop_front();
         }
         self.starts(now);
         let best = self.rates.iter().copied().fold(0.0, f64::max);
-        self.bytes = ((2.0 * best * self.way_min.as_secs_f64()) as u64).clamp(BYTES_MIN, BYTES_MAX);
+        self.bytes = ((2.0 * best * way_s) as u64).clamp(BYTES_MIN, BYTES_MAX);
+    }
+
+    /// Of the pieces of this slot, each byte counted alike.
+    fn way_min_s(&self) -> f64 {
+        let weighed = self.slot_bytes.iter().zip(&self.ways_min).filter(|(bytes, _)| **bytes > 0);
+        let byte_seconds: f64 = weighed.map(|(bytes, way)| *bytes as f64 * way.as_secs_f64()).sum();
+        byte_seconds / self.slot_bytes.iter().sum::<u64>().max(1) as f64
     }
 }
 
@@ -60,7 +76,10 @@ mod tests {
     /// A line of this rate and length, always as full as the window allows, for so many seconds.
     fn window_on(bytes_per_s: f64, round_trip_s: f64, seconds: f64) -> u64 {
         let start = Instant::now();
-        let mut window = Window::new(start);
+        window_after(Window::new(start), start, bytes_per_s, round_trip_s, seconds)
+    }
+
+    fn window_after(mut window: Window, start: Instant, bytes_per_s: f64, round_trip_s: f64, seconds: f64) -> u64 {
         let (piece, mut now_s, mut free_s) = (255 * 1024_u64, 0.0, 0.0_f64);
         let mut under_way: VecDeque<(f64, f64)> = VecDeque::new();
         window.starts(start);
@@ -83,5 +102,43 @@ mod tests {
         assert!((1.5 * held..2.5 * held).contains(&wide), "{wide} for a line that holds {held}");
         assert_eq!(window_on(25e6, 0.03, 10.0), BYTES_MIN);
         assert_eq!(window_on(2e9, 0.3, 10.0), BYTES_MAX);
+    }
+
+    #[test]
+    fn a_line_is_filled_by_pieces_that_take_longer_than_its_shortest_way() {
+        let (start, way) = (Instant::now(), Duration::from_millis(50));
+        let mut window = Window::new(start);
+        window.starts(start);
+        for _ in 0..3 {
+            window.completed(700, way, start + way);
+        }
+        // Four ways there and back: one for the connection, three until it is wide enough.
+        let full = 94e6 * 0.2;
+        let found = window_after(window, start + way, 94e6, 0.2, 10.0) as f64;
+        assert!((1.5 * full..2.5 * full).contains(&found), "{found} to have {full} under way");
+    }
+
+    #[test]
+    fn small_files_that_come_after_large_ones_get_a_window_of_their_own_way() {
+        let start = Instant::now();
+        let mut window = Window::new(start);
+        window_after_large(&mut window, start);
+        assert!(window.bytes() > 20_000_000, "{}", window.bytes());
+        let mut now = start + Duration::from_secs(20);
+        window.starts(now);
+        for _ in 0..200 * SLOTS_REMEMBERED {
+            now += Duration::from_millis(1);
+            window.completed(50_000, Duration::from_millis(50), now);
+        }
+        assert_eq!(window.bytes(), 5_000_000);
+    }
+
+    fn window_after_large(window: &mut Window, start: Instant) {
+        let mut now = start;
+        window.starts(now);
+        for _ in 0..1000 {
+            now += Duration::from_millis(5);
+            window.completed(500_000, Duration::from_millis(200), now);
+        }
     }
 }
