@@ -18,12 +18,13 @@ from stager.model.workflow import Job, JobOutput, Workflow, graph_of
 from stager.readers.native_references import rendered_path
 from stager.readers.native_spec import Axis, InputSpec, JobSpec, ScatterSpec
 from stager.readers.native_template import Template
-from stager.readers.paths import escape_wildcards, pattern_of
+from stager.readers.paths import between, escape_wildcards, pattern_of
 
 if TYPE_CHECKING:
     from stager.readers.native_expand import Expansion, JobEntry
 
 ANY, MANY = 0, 1
+WILDCARD, AFTER_WILDCARD = re.compile(r"[*?[]"), re.compile(r"[*?\]]")
 NOTHING: Mapping[str, str] = {}
 
 
@@ -149,13 +150,50 @@ def jobs_by_scatter(entry: JobEntry) -> dict[str, list[int]]:
     return found
 
 
+class Patterns:
+    """Patterns by the text before their first wildcard, so that none is held against what it cannot meet."""
+
+    def __init__(self, globs: Iterable[str]) -> None:
+        self.by_head: dict[str, list[str]] = {}
+        for glob in globs:
+            self.by_head.setdefault(head_of(glob), []).append(glob)
+        self.heads = sorted(self.by_head)
+
+    def meeting(self, others: Iterable[str]) -> dict[str, None]:
+        """Those that may meet one of these."""
+        return {glob: None for each in others for glob in self._beside(each) if may_meet(glob, each)}
+
+    def _beside(self, other: str) -> Iterator[str]:
+        """Those whose fixed ends go with its own."""
+        head, tail = head_of(other), tail_of(other)
+        first, last = between(self.heads, head)
+        heads = [head[:end] for end in range(len(head)) if head[:end] in self.by_head] + self.heads[first:last]
+        for glob in (glob for each in heads for glob in self.by_head[each]):
+            own = tail_of(glob)
+            if own.endswith(tail) or tail.endswith(own):
+                yield glob
+
+
+def readers_by_glob(expansion: Expansion) -> dict[str, list[tuple[str, str]]]:
+    """(entry, job) of those that read by a pattern what others make, by this pattern."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for entry in expansion.entries.values():
+        paths = [item.reference.path for item in entry.spec.inputs if reads_pattern(item)]
+        for job_id, row in zip(entry.ids, entry.rows, strict=True) if paths else ():
+            for path in paths:
+                found.setdefault(path.render(row, escape_wildcards), []).append((entry.spec.name, job_id))
+    return found
+
+
 def with_waits(workflow: Workflow, expansion: Expansion) -> Workflow:
     """Who may read what jobs make that are not known yet waits for one that stands for them, unless these wait for it. So does a job of an
     entry that goes over what they make, and does not read it: it might not be there at all.
     """
-    readers = [entry for entry in expansion.entries.values() if any(reads_pattern(item) for item in entry.spec.inputs)]
+    readers = readers_by_glob(expansion)
+    patterns = Patterns(readers)
     opened = expansion.scattering.open.values()
-    graph = graph_of(workflow)
+    # What is added below goes into these, since a graph of its own for each list takes long where there are many.
+    jobs, parents, children = dict(workflow.jobs), dict(graph_of(workflow).parents), dict(graph_of(workflow).children)
     for each in opened:
         positions = jobs_by_scatter(each.entry)
         for name in each.unknown:
@@ -165,27 +203,18 @@ def with_waits(workflow: Workflow, expansion: Expansion) -> Workflow:
             row = {key: value for key, value in each.entry.rows[positions[name][0]].items() if key not in each.entry.spec.axes[-1].keys}
             follow = [other for other in opened if name in other.above]
             globs = tuple(dict.fromkeys((*made_by(each.entry.spec, row), *(made for other in follow for made in other.made))))
-            tied = closure_of(ids[:1], graph.parents) | closure_of(ids, graph.children)
-            more = {
-                job_id: with_wait(workflow.jobs[job_id], ids[0])
-                for entry in readers
-                if entry is not each.entry
-                for job_id, own in zip(entry.ids, entry.rows, strict=True)
-                if job_id not in tied and may_read(entry.spec, own, globs)
-            }
+            tied = closure_of(ids[:1], parents) | closure_of(ids, children)
+            found = (job for glob in patterns.meeting(globs) for job in readers[glob])
+            more = dict.fromkeys(job_id for reader, job_id in found if job_id not in tied and reader != each.entry.spec.name)
             for other in follow:
                 over = [pattern_of(glob) for glob in globs_of(other.entry.spec.outer)]
-                unread = [job_id for job_id in other.entry.ids if job_id not in tied and not reads_one(workflow.jobs[job_id], over)]
                 if other.entry.spec.scatter is None:
-                    more |= {job_id: with_wait(workflow.jobs[job_id], ids[0]) for job_id in unread}
-            if more:
-                workflow = replace(workflow, jobs=workflow.jobs | more)
-                graph = graph_of(workflow)
-    return workflow
-
-
-def with_wait(job: Job, other: str) -> Job:
-    return replace(job, after=(*job.after, other))
+                    unread = (job_id for job_id in other.entry.ids if job_id not in tied and not reads_one(jobs[job_id], over))
+                    more |= dict.fromkeys(unread)
+            for job_id in more:
+                jobs[job_id] = replace(jobs[job_id], after=(*jobs[job_id].after, ids[0]))
+                parents[job_id], children[ids[0]] = (*parents[job_id], ids[0]), (*children[ids[0]], job_id)
+    return workflow if jobs == workflow.jobs else replace(workflow, jobs=jobs)
 
 
 def reads_one(job: Job, patterns: Sequence[re.Pattern[str]]) -> bool:
@@ -198,13 +227,14 @@ def reads_pattern(item: InputSpec) -> bool:
     return item.reference.glob and not item.reference.origin
 
 
-def may_read(spec: JobSpec, row: Mapping[str, str], globs: tuple[str, ...]) -> bool:
-    for item in spec.inputs:
-        if reads_pattern(item):
-            glob = item.reference.path.render(row, escape_wildcards)
-            if any(may_meet(glob, made) for made in globs):
-                return True
-    return False
+def head_of(glob: str) -> str:
+    """What all names that match begin with."""
+    return WILDCARD.split(glob, maxsplit=1)[0]
+
+
+def tail_of(glob: str) -> str:
+    """What all names that match end with."""
+    return AFTER_WILDCARD.split(glob)[-1]
 
 
 def closure_of(jobs: Iterable[str], beside: Mapping[str, Sequence[str]]) -> set[str]:
