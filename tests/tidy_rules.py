@@ -35,7 +35,7 @@ PLUGINS_MAY_IMPORT = ("stager.client.", "stager.fs.", "stager.rest.", "stager.wi
 
 PURE_PACKAGES = frozenset({"model", "planning", "scheduler"})
 PURE_MODULES = frozenset(
-    """__future__ abc base64 bisect binascii collections contextlib copy dataclasses difflib enum fnmatch fractions functools hashlib
+    """__future__ abc base64 bisect binascii collections contextlib copy csv dataclasses difflib enum fnmatch fractions functools hashlib
     heapq itertools json math msgspec numbers operator re statistics string struct textwrap types typing zlib stager""".split()
 )
 # Who starts a task of asyncio itself, and who looks at what that ends with. All others go through stager/tasks.py.

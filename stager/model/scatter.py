@@ -5,14 +5,15 @@ May know: text. One rule: the members of a scatter are found once, and all that 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from stager.model.record import Record
+from stager.model.table import SEPARATORS
 
 MEMBERS_MAX = 100_000
-TABLE_ENDINGS = {".tsv": "\t", ".tab": "\t", ".csv": ","}
+# A text of lines ends in .txt as a rule, though a table beside a workflow may, too.
+TABLE_ENDINGS = tuple(ending for ending in SEPARATORS if ending != ".txt")
 Rows = tuple[tuple[str, ...], ...]
 
 
@@ -57,7 +58,7 @@ def entry_name(name: str) -> str:
 def form_of(over: str, keys: Sequence[str], *, directory: bool) -> ScatterForm:
     if directory:
         return ScatterForm.DIRECTORY
-    return ScatterForm.TABLE if len(keys) > 1 or over.lower().endswith(tuple(TABLE_ENDINGS)) else ScatterForm.LINES
+    return ScatterForm.TABLE if len(keys) > 1 or over.lower().endswith(TABLE_ENDINGS) else ScatterForm.LINES
 
 
 def unknown(scatters: Iterable[Scatter]) -> list[Scatter]:
@@ -72,8 +73,3 @@ def assumed_jobs(scatters: Iterable[Scatter]) -> frozenset[str]:
 def standing_jobs(scatters: Iterable[Scatter]) -> frozenset[str]:
     """All that are only there because members are assumed, with those that go over what the assumed ones make."""
     return frozenset(job for each in scatters if each.rows is None for job in (*each.jobs, *each.follow))
-
-
-def key_of(cell: str) -> str:
-    """`Sample ID` is the key sample_id."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", cell.strip()).lower().strip("_")

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby, product
 
 from stager.model.errors import InvalidInput
+from stager.model.table import is_called_so, key_of
 from stager.readers.lines import Node, nearest
 from stager.readers.native_references import Names
-from stager.readers.native_rows import SEPARATORS, table_rows, wildcards_of, words_of
+from stager.readers.native_rows import table_rows, wildcards_of, words_of
 from stager.readers.native_spec import Axis, Reference
 from stager.readers.native_template import KEY, TAKEN, Template
 from stager.readers.paths import clean_path, has_wildcard
 
 RANGE = re.compile(r"(-?[0-9]{1,9})\.\.(-?[0-9]{1,9})(?:\.\.([0-9]{1,9}))?")
 RANGE_VALUES_MAX = 1_000_000
-WRONG_TOLD = 20
 
 
 def read_foreach(node: Node | None, key: str, names: Names) -> tuple[Axis, ...]:
@@ -55,7 +55,7 @@ def key_fits(name: str, node: Node, key: str, names: Names) -> bool:
         return False
     if KEY.fullmatch(name) and name not in TAKEN:
         return True
-    lower = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", name).lower().strip("_")
+    lower = key_of(name)
     better = lower if KEY.fullmatch(lower) and lower not in TAKEN and lower not in names.keys else ""
     advice = f"write {better}, and {{{better}}} where it is used" if better else "choose another, as in tile or tile_2"
     names.form.findings.note(
@@ -70,7 +70,10 @@ def read_axis(name_node: Node, node: Node, key: str, group: int, names: Names) -
         # So that its uses are no findings of their own.
         return [Axis((name,), node.place, at, group, rows=(("x",),))]
     if node.kind == "sequence":
+        told = len(names.form.findings.found)
         values = [value for text, each, its in names.form.texts(node, at) for value in values_in(text, each, its, names)]
+        if len(names.form.findings.found) > told:
+            return [Axis((name,), node.place, at, group, rows=(("x",),))]
         if not values:
             names.form.findings.note(node.place, at, "the list is empty, so the job would never run; give it values")
         return [Axis((name,), node.place, at, group, rows=tuple((value,) for value in values))]
@@ -102,8 +105,17 @@ def values_in(text: str, node: Node, key: str, names: Names) -> tuple[str, ...]:
     listed = names.form.listed(text)
     if listed is not None:
         return listed
-    value = filled(text, node, key, names)
+    value = value_in(text, node, key, names)
     return () if value is None else (value,)
+
+
+def value_in(text: str, node: Node, key: str, names: Names) -> str | None:
+    """A finding and None where it cannot be one: each value is a variable of its job."""
+    value = filled(text, node, key, names)
+    if value is None or "\0" not in value:
+        return value
+    names.form.findings.note(node.place, key, "the value holds a NUL character; no program can be given it")
+    return None
 
 
 def filled(text: str, node: Node, key: str, names: Names) -> str | None:
@@ -130,10 +142,17 @@ def read_rows(node: Node, key: str, names: Names) -> tuple[Axis, ...]:
     keys: tuple[str, ...] = ()
     for member, at in names.form.members(node, key):
         row = {name.text: cell(value, f"{at}.{name.text}", names) for name, value in names.form.pairs(member, at)}
+        if not row:
+            if member.kind == "mapping" or member.is_null:
+                names.form.findings.note(member.place, at, "the row is empty; write it as {NAME: VALUE}, or leave it out")
+            return ()
         if not keys:
-            keys = tuple(name.text for name, _ in names.form.pairs(member, at) if key_fits(name.text, name, at, names))
+            keys = tuple(row)
+            fits = [key_fits(name.text, name, at, names) for name, _ in member.items]
+            if not all(fits):
+                return ()
         if set(row) != set(keys):
-            names.form.findings.note(member.place, at, f"each row has the same keys; the first has {', '.join(keys) or 'none'}")
+            names.form.findings.note(member.place, at, f"each row has the same keys; the first has {', '.join(keys)}")
             return ()
         rows.append(tuple(row[name] for name in keys))
     if not rows:
@@ -143,7 +162,7 @@ def read_rows(node: Node, key: str, names: Names) -> tuple[Axis, ...]:
 
 
 def cell(node: Node, key: str, names: Names) -> str:
-    return filled(names.form.text(node, key), node, key, names) or ""
+    return value_in(names.form.text(node, key), node, key, names) or ""
 
 
 def read_text_of(node: Node, key: str, names: Names) -> tuple[Axis, ...]:
@@ -181,7 +200,7 @@ def read_pattern(words: tuple[str, ...], node: Node, key: str, group: int, names
 
 def read_table(name: str, node: Node, key: str, names: Names) -> tuple[Axis, ...]:
     findings = names.form.findings
-    if not name.lower().endswith(tuple(SEPARATORS)):
+    if not is_called_so(name):
         ways = "a pattern with a word in braces, as in here:{sample}.txt, a table (.tsv or .csv), a list of rows, or {NAME: VALUES}"
         findings.note(node.place, key, f"{name!r} makes no rows; write {ways}")
         return ()
@@ -191,7 +210,7 @@ def read_table(name: str, node: Node, key: str, names: Names) -> tuple[Axis, ...
         findings.note(node.place, key, f"{error}; a table is written by its path from the workflow file")
         return ()
     columns, rows, wrong = table_rows(text, str(path))
-    for each in wrong[:WRONG_TOLD]:
+    for each in wrong:
         findings.note(each.place, key, each.message)
     if not wrong:
         for column in columns:

@@ -5,20 +5,17 @@ May know: templates, text. One rule: the same table and the same listing give th
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Literal
 
-from stager.model.scatter import key_of
+from stager.model.table import NotTable, columns_of, rows_in
 from stager.readers.lines import Place
 from stager.readers.native_template import HOLE, KEY, TAKEN, Hole, Template
 from stager.readers.paths import escape_wildcards
 
-SEPARATORS = {".tsv": "\t", ".tab": "\t", ".txt": "\t", ".csv": ","}
 COLUMNS_MAX, TABLE_ROWS_MAX = 200, 100_000
+WRONG_TOLD = 20
 WILDCARDS_MAX = 4
 
 
@@ -72,20 +69,13 @@ class Wrong:
 
 
 def table_rows(text: str, file: str) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[Wrong]]:
-    """The names of the columns and the rows, by the file's ending: tabs, or commas with quotes as spreadsheets write them."""
-    separator = next((sign for ending, sign in SEPARATORS.items() if file.lower().endswith(ending)), None)
-    if separator is None:
-        return (), [], [Wrong(Place(1, 1, file), "a table ends in .tsv, .tab or .txt (tabs between its columns) or .csv (commas)")]
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
-    lines = csv.reader(io.StringIO(text.replace("\r\n", "\n"), newline="\n"), delimiter=separator, quoting=quoting, strict=True)
+    """The names of the columns and the rows, by the file's ending. Of what is wrong the first few are told."""
     columns: tuple[str, ...] = ()
     rows: list[tuple[str, ...]] = []
     wrong: list[Wrong] = []
     try:
-        for cells in lines:
-            place = Place(lines.line_num, 1, file)
-            if not any(cell.strip() for cell in cells):
-                continue
+        for line, cells in rows_in(text, file):
+            place = Place(line, 1, file)
             if not columns:
                 columns, wrong = header_of(cells, place)
             elif len(cells) != len(columns):
@@ -96,8 +86,10 @@ def table_rows(text: str, file: str) -> tuple[tuple[str, ...], list[tuple[str, .
                 rows.append(tuple(cell.strip() for cell in cells))
             if len(rows) > TABLE_ROWS_MAX:
                 return columns, [], [Wrong(place, f"the table has more than {TABLE_ROWS_MAX:,} rows")]
-    except csv.Error as error:
-        wrong.append(Wrong(Place(lines.line_num, 1, file), f"this is no table: {error}"))
+            if len(wrong) >= WRONG_TOLD:
+                break
+    except NotTable as error:
+        wrong.append(Wrong(Place(error.line, 1, file), f"this is no table: {error}"))
     if not wrong and not columns:
         wrong.append(Wrong(Place(1, 1, file), "the table is empty; its first line names the columns"))
     elif not wrong and not rows:
@@ -109,7 +101,7 @@ def header_of(cells: list[str], place: Place) -> tuple[tuple[str, ...], list[Wro
     """`Sample ID` is the key sample_id."""
     if len(cells) > COLUMNS_MAX:
         return tuple(cells), [Wrong(place, f"the table has more than {COLUMNS_MAX} columns")]
-    columns = tuple(key_of(cell.removeprefix("#") if not at else cell) for at, cell in enumerate(cells))
+    columns = columns_of(cells)
     wrong = [
         Wrong(place, f"the column {cell.strip()!r} cannot be a foreach key; call it by letters, digits and _, as in sample_2")
         for cell, key in zip(cells, columns, strict=True)

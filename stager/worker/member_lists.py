@@ -6,12 +6,10 @@ once each.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
-from stager.model.scatter import MEMBERS_MAX, TABLE_ENDINGS, Rows, ScatterForm, key_of
+from stager.model.scatter import MEMBERS_MAX, Rows, ScatterForm
+from stager.model.table import NotTable, columns_of, rows_in
 
 VALUE_BYTES_MAX = 1000
 # Of a value that is told.
@@ -32,27 +30,22 @@ def members_of_directory(names: Iterable[str], over: str) -> Rows:
 
 
 def in_table(text: str, over: str, keys: Sequence[str]) -> Rows:
-    separator = next((sign for ending, sign in TABLE_ENDINGS.items() if over.lower().endswith(ending)), "\t")
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
-    lines = csv.reader(io.StringIO(text.replace("\r\n", "\n"), newline="\n"), delimiter=separator, quoting=quoting, strict=True)
-    columns: list[str] = []
+    columns: tuple[str, ...] = ()
     places: list[int] = []
     found: list[tuple[str, int, tuple[str, ...]]] = []
     try:
-        for cells in lines:
-            if not any(cell.strip() for cell in cells):
-                continue
+        for line, cells in rows_in(text, over):
             if not columns:
-                columns = [key_of(cell.removeprefix("#") if not at else cell) for at, cell in enumerate(cells)]
+                columns = columns_of(cells)
                 places = [place_of_column(columns, key) for key in keys]
             elif len(cells) != len(columns):
-                raise ValueError(f"line {lines.line_num} has {len(cells)} cells, and the header names {len(columns)} columns")
+                raise ValueError(f"line {line} has {len(cells)} cells, and the header names {len(columns)} columns")
             else:
-                found.append(("line", lines.line_num, tuple(cells[place].strip() for place in places)))
+                found.append(("line", line, tuple(cells[place].strip() for place in places)))
             if len(found) > MEMBERS_MAX:
                 break
-    except csv.Error as error:
-        raise ValueError(f"line {lines.line_num} is no row of a table: {error}") from None
+    except NotTable as error:
+        raise ValueError(f"line {error.line} is no row of a table: {error}") from None
     if not columns:
         raise ValueError(f"it is empty, and its first line is to name the columns {', '.join(keys)}")
     return checked(found)

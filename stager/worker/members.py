@@ -23,6 +23,7 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 BAD_CODE = "bad_members"
 MEMBERS_BYTES_MAX = 16 << 20
+NO_FILE = "it is no regular file"
 
 
 def members_of(spec: AttemptSpec, place: Place) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def read_members(sandbox: str, each: MembersIn) -> Rows:
             child = os.open(directory, STEP, dir_fd=here)
             os.close(here)
             here = child
-        last = os.open(name, DIRECTORY if each.form is ScatterForm.DIRECTORY else FILE, dir_fd=here)
+        last = of_kind(here, name, each.form)
     except OSError as problem:
         if problem.errno in (errno.ELOOP, errno.ENOTDIR):
             raise escaped(each.path) from problem
@@ -64,8 +65,6 @@ def read_members(sandbox: str, each: MembersIn) -> Rows:
     if each.form is ScatterForm.DIRECTORY:
         return members_of_directory(names_in(last), each.path)
     with open(last, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(last).st_mode):
-            raise ValueError("it is no regular file")
         content = opened.read(MEMBERS_BYTES_MAX + 1)
     if len(content) > MEMBERS_BYTES_MAX:
         raise ValueError(f"it has more than {format_size(MEMBERS_BYTES_MAX)}")
@@ -73,6 +72,23 @@ def read_members(sandbox: str, each: MembersIn) -> Rows:
         return members_in(content.decode("utf-8-sig"), each.path, each.keys, each.form)
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8") from None
+
+
+def of_kind(parent: int, name: str, form: ScatterForm) -> int:
+    """What members of this form stand in, opened. Raises ValueError where it is something else, and OSError."""
+    is_directory = form is ScatterForm.DIRECTORY
+    try:
+        found = os.open(name, DIRECTORY if is_directory else FILE, dir_fd=parent)
+    except OSError as problem:
+        if is_directory and problem.errno == errno.ENOTDIR:
+            raise ValueError("it is no directory") from None
+        if problem.errno == errno.ENXIO:
+            raise ValueError(NO_FILE) from None
+        raise
+    if is_directory or stat.S_ISREG(os.fstat(found).st_mode):
+        return found
+    os.close(found)
+    raise ValueError(NO_FILE)
 
 
 def names_in(directory: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,8 @@ def test_an_output_that_is_not_there_is_for_the_stage_out_to_miss(place: Place) 
     assert members_of(spec_of(LIST, CHUNKS), place) == {}
 
 
-@pytest.mark.parametrize("what", ["link", "way", "pipe", "large", "latin", "twice"])
-def test_what_is_no_list_in_the_sandbox_is_refused(place: Place, tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("what", ["link", "way", "pipe", "socket", "directory", "large", "latin", "twice"])
+def test_what_is_no_list_in_the_sandbox_is_refused(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     sandbox, secret = Path(place.sandbox), tmp_path / "secret"
     secret.mkdir()
     (secret / "l.txt").write_text("password\n")
@@ -56,6 +57,13 @@ def test_what_is_no_list_in_the_sandbox_is_refused(place: Place, tmp_path: Path,
         (sandbox / "sub").symlink_to(secret)
     elif what == "pipe":
         os.mkfifo(target)
+    elif what == "socket":
+        # The name of one is bound from where it lies: it may not be long.
+        monkeypatch.chdir(target.parent)
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(target.name)
+    elif what == "directory":
+        target.mkdir()
     elif what == "large":
         target.write_bytes(b"x")
         os.truncate(target, MEMBERS_BYTES_MAX + 1)
@@ -63,5 +71,16 @@ def test_what_is_no_list_in_the_sandbox_is_refused(place: Place, tmp_path: Path,
         target.write_bytes({"latin": b"caf\xe9\n", "twice": b"a\na\n"}[what])
     with pytest.raises(InvalidInput) as caught:
         members_of(spec_of(LIST), place)
-    said = {"link": "outputs must be", "way": "outputs must be", "pipe": "no regular file", "large": "more than", "latin": "not UTF-8"}
+    said = {"link": "outputs must be", "way": "outputs must be", "large": "more than", "latin": "not UTF-8"}
+    said |= dict.fromkeys(("pipe", "socket", "directory"), "no regular file")
     assert said.get(what, "line 2 repeats 'a'") in caught.value.message and "password" not in caught.value.message
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_is_no_directory_where_one_is_due_is_refused(place: Place, tmp_path: Path, is_link: bool) -> None:
+    target = Path(place.sandbox) / "chunks"
+    target.symlink_to(tmp_path) if is_link else target.touch()
+    opened = os.listdir("/proc/self/fd")
+    with pytest.raises(InvalidInput, match=r"'chunks', over which 'sort' scatters, and that cannot be: it is no directory") as caught:
+        members_of(spec_of(CHUNKS), place)
+    assert caught.value.code == "bad_members" and len(os.listdir("/proc/self/fd")) == len(opened)
