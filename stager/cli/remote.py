@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
 
 from stager import rest
 from stager.cli.exits import Exit
@@ -23,7 +24,7 @@ from stager.client import RestClient, calls
 from stager.model.errors import InvalidInput, Refused
 from stager.model.units import counted
 from stager.model.workflow import Workflow
-from stager.readers.lines import Node
+from stager.readers.lines import Node, read_text
 from stager.readers.native_params import given_values
 from stager.readers.pegasus_catalogs import names_beside
 from stager.readers.sniff import WorkflowFormat, sniff
@@ -99,10 +100,16 @@ def text_of(file: Path, options: rest.Options, values: Mapping[str, Node], broug
     found = sniff(file)
     names = [name for word in CATALOGS for name in names_beside(file, word)] if found is WorkflowFormat.PEGASUS else []
     names += [name_below(path, file) for path in brought.beside.read] if brought is not None else []
-    beside = {name: (file.parent / name).read_text() for name in names if (file.parent / name).is_file()}
+    beside = {name: read_text(file.parent / name, name) for name in names if (file.parent / name).is_file()}
     name = file.name if re.fullmatch(rest.FILE_NAME, file.name) else "workflow.yml"
     params: dict[str, rest.ParamValue | rest.ParamList] = {each: sent(value) for each, value in values.items()}
-    return rest.WorkflowText(workflow=file.read_text(), file_name=name, format=found.value, files=beside, params=params, options=options)
+    text = read_text(file, str(file))
+    try:
+        return rest.WorkflowText(workflow=text, file_name=name, format=found.value, files=beside, params=params, options=options)
+    except ValidationError as problem:
+        from stager.service.submissions import not_understood
+
+        raise not_understood(problem) from None
 
 
 def sent(value: Node) -> rest.ParamValue | rest.ParamList:

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from stager import rest
 from stager.adapters.content_hash import blake3_of
 from stager.cli.ignore_rules import NAME, IgnoreRules
@@ -26,7 +24,7 @@ from stager.model.units import counted, format_size
 from stager.model.workflow import Origin, Workflow
 from stager.ports import DirectoryListing, OriginEntry, Probe
 from stager.readers import native
-from stager.readers.lines import Node
+from stager.readers.lines import Node, compose, read_lines, read_text
 from stager.readers.native_beside import Beside
 from stager.readers.native_template import template_of
 from stager.wire import LedgerEntry
@@ -61,7 +59,7 @@ class Directory:
     def __init__(self, name: str, place: Path) -> None:
         self.name, self.place = name, Path(os.path.realpath(place))
         rules = self.place / NAME
-        self.rules = IgnoreRules(rules.read_text().splitlines() if rules.is_file() else ())
+        self.rules = IgnoreRules(read_lines(rules, str(rules)) if rules.is_file() else ())
 
     def file(self, path: str) -> LocalFile | None:
         """None where there is none that may leave. Raises Refused for a link that leads out."""
@@ -235,16 +233,21 @@ class SentDirectories:
 def origin_urls(file: Path, values: Mapping[str, Node]) -> dict[str, str]:
     """By name, as they are written, with the values of parameters. A text that is no workflow has its errors told by whoever reads it."""
     try:
-        said = yaml.safe_load(file.read_text())
+        root = compose(read_text(file, str(file)), str(file))
         params = native.values_read(file, values)
-    except (yaml.YAMLError, InvalidInput):
+    except InvalidInput:
         return {}
-    origins = said.get("origins") if isinstance(said, dict) else None
     urls = {"here": "file:."}
-    for name, value in origins.items() if isinstance(origins, dict) else ():
-        url = str(value.get("url", "") if isinstance(value, dict) else value)
-        urls[str(name)] = filled(url, params) if params else url
+    origins = named(root, "origins")
+    for name, value in origins.items if origins is not None and origins.kind == "mapping" else ():
+        node = named(value, "url") if value.kind == "mapping" else value
+        url = "" if node is None else node.text
+        urls[name.text] = filled(url, params) if params else url
     return urls
+
+
+def named(node: Node, key: str) -> Node | None:
+    return next((value for name, value in node.items if name.text == key), None) if node.kind == "mapping" else None
 
 
 def filled(url: str, params: Mapping[str, str]) -> str:

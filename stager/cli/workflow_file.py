@@ -35,8 +35,9 @@ def read_only(settings: Settings, file: Path, output_origin: str | None, given: 
 
 def read_to_run(settings: Settings, file: Path, output_origin: str | None, given: Given, access: OriginAccess) -> Workflow:
     """As `read_only`, with the path and the digest of the file, so that a resume finds it again and sees whether it changed."""
+    is_native = sniff(file) is WorkflowFormat.NATIVE
     digest, beside = digest_of_file(file), Beside()
-    more = images_for(settings, file, pulls=True) | ({"beside": beside} if sniff(file) is WorkflowFormat.NATIVE else {})
+    more = images_for(settings, file, pulls=True) | ({"beside": beside} if is_native else {})
     workflow = read_workflow(file, access=access, options=options_for(file, output_origin, given) | more)
     return replace(workflow, source_path=str(file.absolute()), source_digest=beside.with_digest(digest))
 

@@ -386,8 +386,12 @@ def understood(body: bytes, kind: type[U]) -> U:
     try:
         return kind.model_validate_json(body)
     except ValidationError as problem:
-        first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        code = "bad_request" if first["type"] == "json_invalid" else "bad_parameter"
-        text = "the body is no JSON" if code == "bad_request" else f"{key or 'the body'}: {first['msg']}"
-        raise InvalidInput(f"{text}; write it as docs/formats/rest.md says", code=code, subject=key) from None
+        raise not_understood(problem) from None
+
+
+def not_understood(problem: ValidationError) -> InvalidInput:
+    first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    code = "bad_request" if first["type"] == "json_invalid" else "bad_parameter"
+    text = "the body is no JSON" if code == "bad_request" else f"{key or 'the body'}: {first['msg']}"
+    return InvalidInput(f"{text}; write it as docs/formats/rest.md says", code=code, subject=key)
