@@ -22,6 +22,8 @@ SUFFIXES = {
 SUFFIXES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "PIB": 2**50}
 # What the journal's integers hold.
 SIZE_BYTES_MAX = 2**63 - 1
+# What the reaper waits at most.
+DURATION_S_MAX = 1e9
 TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9, "tbit": 10**12}
 MONEY_PLACES = 9
@@ -31,7 +33,7 @@ NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*\Z")
 
 def parse_size_bytes(text: str | int | float) -> int:
     """`10 GB`, `512MiB`, `4096` -> bytes. Raises ValueError with what is allowed."""
-    if isinstance(text, (int, float)) and not isinstance(text, bool) and text >= 0:
+    if isinstance(text, (int, float)) and not isinstance(text, bool) and 0 <= text <= SIZE_BYTES_MAX:
         return int(text)
     match = NUMBER.match(str(text))
     if not match or match[2].upper() not in SUFFIXES or float(match[1]) * SUFFIXES[match[2].upper()] > SIZE_BYTES_MAX:
@@ -48,19 +50,22 @@ def parse_rate_bytes_per_s(text: str) -> float:
         rate = float(match[1]) * bits / 8 if match and bits else float(parse_size_bytes(amount))
     except ValueError:
         rate = 0.0
-    if rate <= 0:
+    if not 0 < rate <= SIZE_BYTES_MAX:
         raise ValueError(f"{text!r} is not a rate; write a number above 0 with B, KB, MB, GB or Mbit, Gbit a second, as in '50 MB/s'")
     return rate
 
 
 def parse_duration_s(text: str | int | float) -> float:
     """`90`, `1.5h`, `20 min` -> seconds. Raises ValueError with what is allowed."""
-    if isinstance(text, (int, float)) and not isinstance(text, bool) and text >= 0:
+    if isinstance(text, (int, float)) and not isinstance(text, bool) and 0 <= text <= DURATION_S_MAX:
         return float(text)
     match = NUMBER.match(str(text))
     if not match or match[2] not in TIMES:
         raise ValueError(f"{text!r} is not a duration; write a number with ms, s, min, h or d, as in '20 min'")
-    return float(match[1]) * TIMES[match[2]]
+    seconds = float(match[1]) * TIMES[match[2]]
+    if seconds > DURATION_S_MAX:
+        raise ValueError(f"{text!r} is longer than {DURATION_S_MAX:,.0f} s, which are 31 years")
+    return seconds
 
 
 def format_size(size_bytes: float) -> str:

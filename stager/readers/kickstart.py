@@ -22,6 +22,8 @@ START = "- invocation:"
 FOREIGN = re.compile(r"^\s*<")
 RECORD_BYTES_MAX = 32 << 20
 KIB = 1024
+# More is nothing that was counted.
+NUMBER_MAX = 2**53
 
 
 def records_of(path: Path) -> list[Path]:
@@ -57,7 +59,8 @@ def read_records(text: str) -> Iterator[Mapping[str, Any]]:
 def parsed(lines: list[str]) -> Iterator[Mapping[str, Any]]:
     try:
         found = yaml.load("\n".join(lines), Loader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError):
+        # Of a date that is none, for instance.
         return
     if isinstance(found, list) and isinstance(found[0], Mapping):
         yield found[0]
@@ -103,7 +106,7 @@ def part(of: Mapping[str, Any], key: Any) -> Mapping[Any, Any]:
 
 def number(of: Mapping[str, Any], key: str) -> float | None:
     found = of.get(key)
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) and found >= 0 else None
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found <= NUMBER_MAX else None
 
 
 def whole(of: Mapping[str, Any], key: str) -> int | None:
@@ -122,9 +125,7 @@ def total(files: list[tuple[str, int | None]]) -> int | None:
 
 def began_at(written: object) -> float:
     """Since 1970; 0, the oldest, where it is not understood. YAML knows times, and a quoted one is text."""
-    if isinstance(written, datetime):
-        return written.timestamp()
     try:
-        return datetime.fromisoformat(str(written)).timestamp()
-    except ValueError:
+        return (written if isinstance(written, datetime) else datetime.fromisoformat(str(written))).timestamp()
+    except (ValueError, OverflowError):
         return 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import stat
 from collections.abc import Collection, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -73,8 +74,10 @@ class Finding:
     message: str
 
     def __str__(self) -> str:
+        """One line, whatever names the file and the key have: they come from strangers, and go to a terminal."""
         where = f"{self.file}:{self.place.line}:{self.place.column}" if self.place.line else self.file
-        return f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"
+        told = f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"
+        return told if told.isprintable() else "".join([each if each.isprintable() else repr(each)[1:-1] for each in told])
 
 
 class WorkflowInvalid(InvalidInput):
@@ -150,6 +153,18 @@ def shortened(text: str, chars: int) -> str:
 def read_lines(path: Path, shown: str) -> list[str]:
     """Of a file of names: str.splitlines() would cut those that hold U+2028 or U+0085."""
     return [line.removesuffix("\r") for line in read_text(path, shown).split("\n")]
+
+
+def require_file(path: Path, shown: str) -> None:
+    """Of a text that is read more than once, which a pipe gives once and then waits. Raises InvalidInput."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        # Told by who reads it.
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        text = f"{shown} is a pipe, a socket or a device; write its text to a file, and name that"
+        raise InvalidInput(text, code="bad_request", subject=shown)
 
 
 def read_text(path: Path, shown: str) -> str:

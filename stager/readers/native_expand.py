@@ -166,12 +166,16 @@ class Expansion:
             self.findings.note(spec.axes[0].place, f"{spec.key}.foreach", str(error))
             entry.rows = []
             return
+        called: dict[tuple[str, ...], str] = {}
         for position, row in enumerate(entry.rows):
-            job_id = job_id_of(spec.name, row, position)
+            job_id, written = job_id_of(spec.name, row, position), tuple(row.values())
+            if job_id in self.entry_of_job and written not in called:
+                # Of other values, with commas in them.
+                job_id = numbered_id(spec.name, position)
             if job_id in self.entry_of_job:
-                self.findings.note(
-                    spec.place, f"{spec.key}.foreach", f"two rows make the same job {job_id!r}; leave the repeated value out"
-                )
+                told = f"two rows make the same job {called.get(written, job_id)!r}; leave the repeated value out"
+                self.findings.note(spec.place, f"{spec.key}.foreach", told)
+            called.setdefault(written, job_id)
             self.entry_of_job[job_id] = entry
             entry.ids.append(job_id)
         entry.id_tuple = tuple(entry.ids)
@@ -441,7 +445,11 @@ def job_id_of(name: str, row: Mapping[str, str], position: int) -> str:
     if not row:
         return name
     values = ",".join(row.values())
-    return f"{name}[{values}]" if values.isprintable() and 0 < len(values) <= ID_LENGTH_MAX else f"{name}[#{position}]"
+    return f"{name}[{values}]" if values.isprintable() and 0 < len(values) <= ID_LENGTH_MAX else numbered_id(name, position)
+
+
+def numbered_id(name: str, position: int) -> str:
+    return f"{name}[#{position}]"
 
 
 def environment(spec: JobSpec, row: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -243,8 +243,8 @@ class Form:
             self.params = values
 
     def lists_in(self, nodes: Iterable[Node]) -> list[str]:
-        texts = [text for node in nodes for text in texts_in(node)]
-        return [name for name in self.params.lists if any(match["key"] == name for text in texts for match in HOLE.finditer(text))]
+        named = {match["key"] for node in nodes for text in texts_in(node) for match in HOLE.finditer(text)}
+        return [name for name in self.params.lists if name in named]
 
     @staticmethod
     def join(key: str, name: str) -> str:

@@ -39,7 +39,7 @@ class Including:
     def include(self, node: Node, chain: tuple[Path, ...]) -> None:
         """`chain`: the files that include each other, down to the one in which `node` stands."""
         findings = self.form.findings
-        if not node.text or "\0" in node.text:
+        if not node.text:
             findings.note(node.place, "include", "the name of the file is missing; write include: FILE")
             return
         try:

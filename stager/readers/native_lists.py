@@ -48,12 +48,18 @@ def members_of(text: str) -> tuple[str, ...]:
             raise ValueError(f"a member of the list is empty; {ADVICE}")
         return members
     try:
-        found = json.loads(text)
-    except ValueError:
+        # A number stays as it is written: another spelling may be another number to a program.
+        found = json.loads(text, parse_int=str, parse_float=str, parse_constant=no_constant)
+    except (ValueError, RecursionError):
         raise ValueError(f"what begins with [ is read as JSON, and this is none; {ADVICE}") from None
     if any(isinstance(member, (list, dict)) or member is None for member in found):
         raise ValueError(f"a member of the list is no text, number or truth value; {ADVICE}")
     return tuple(member if isinstance(member, str) else json.dumps(member) for member in found)
+
+
+def no_constant(word: str) -> str:
+    """NaN and Infinity are no words of JSON."""
+    raise ValueError(word)
 
 
 def list_text(members: Iterable[str]) -> str:

@@ -7,13 +7,12 @@ told is for the administrator to say, at the submit.
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 from stager.model.notices import OF_RUNS
 from stager.model.workflow import RunTarget
 from stager.readers.lines import Node, nearest
 from stager.readers.native_form import Fields, Form
-from stager.readers.notify import ADDRESS, NAME
+from stager.readers.notify import ADDRESS, NAME, split_url
 
 NOTIFY_KEYS = ("webhook", "mail", "secret", "on")
 TARGETS_MAX = 8
@@ -49,8 +48,8 @@ def kinds_of(form: Form, fields: Fields) -> tuple[str, ...]:
 
 
 def webhook_of(text: str) -> str:
-    url = urlsplit(text)
-    if url.scheme not in ("http", "https") or not url.hostname or re.search(r"[\s\x00-\x20]", text):
+    url = split_url(text)
+    if url is None or url.scheme not in ("http", "https") or not url.hostname or re.search(r"[\s\x00-\x20]", text):
         raise ValueError("a webhook is a URL, as in https://hooks.example.org/stager")
     if url.username is not None or url.password is not None:
         raise ValueError("a webhook's URL holds no user and no password; name a `secret` of the administrator to sign with")

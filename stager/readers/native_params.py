@@ -6,7 +6,6 @@ May know: forms, units. One rule: every value has been checked before any other 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,14 +19,12 @@ from stager.readers.native_form import Fields, Form, boolean_of
 from stager.readers.native_lists import LIST, LIST_OF, Values, list_text, members_of
 from stager.readers.native_origins import check_query
 from stager.readers.native_spec import PARAM_KEYS, ParamSpec
-from stager.readers.native_template import KEY, TAKEN
+from stager.readers.native_template import KEY, TAKEN, WHOLE, number_of
 
 PARAMS_MAX = 200
 # Of all values together: each status of a run tells them, and an environment carries not much more in one variable.
 VALUES_BYTES_MAX = 100_000
 SHOWN_CHARS, LISTED_MAX = 60, 30
-INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 SECRET_NAME = re.compile(r"(?:.*_)?(?:password|passwd|secret|token|access_key|api_key|private_key|credentials?)", re.IGNORECASE)
 URL_WITH_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@\s]*:[^/@\s]*@")
 SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
@@ -49,15 +46,24 @@ def text_value(text: str) -> str:
 
 
 def integer_value(text: str) -> str:
-    if not INTEGER.fullmatch(text):
+    if not WHOLE.fullmatch(text):
         raise ValueError(f"{text[:SHOWN_CHARS]!r} is not a whole number")
     return str(int(text))
 
 
 def number_value(text: str) -> str:
     """As it is written: another spelling may be another number to a program."""
-    if not NUMBER.fullmatch(text) or not math.isfinite(float(text)):
-        raise ValueError(f"{text[:SHOWN_CHARS]!r} is not a number; write as in 7, 0.25 or 1e-3")
+    try:
+        number_of(text)
+    except ValueError:
+        raise ValueError(f"{text[:SHOWN_CHARS]!r} is not a number; write as in 7, 0.25 or 1e-3") from None
+    return text
+
+
+def short(text: str) -> str:
+    """What is told of it is told whole."""
+    if len(text) > SHOWN_CHARS:
+        raise ValueError(f"{text[:SHOWN_CHARS]!r}… has {len(text):,} characters, and a size or a duration has {SHOWN_CHARS} at most")
     return text
 
 
@@ -66,11 +72,11 @@ def boolean_value(text: str) -> str:
 
 
 def size_value(text: str) -> str:
-    return str(parse_size_bytes(text[:SHOWN_CHARS]))
+    return str(parse_size_bytes(short(text)))
 
 
 def duration_value(text: str) -> str:
-    seconds = parse_duration_s(text[:SHOWN_CHARS])
+    seconds = parse_duration_s(short(text))
     return str(int(seconds)) if seconds == int(seconds) else repr(seconds)
 
 
@@ -288,6 +294,8 @@ def values_in(file: Path) -> dict[str, Node]:
             findings.note(value.place, name.text, 'it has no value; write one, or leave the line out ("" is an empty text)')
         elif value.kind == "mapping" or any(each.kind != "scalar" for each in value.items):
             findings.note(value.place, name.text, "the value of a parameter is one text, number or truth value, or a list of them")
+        elif empty := next((each for each in value.items if each.is_null), None):
+            findings.note(empty.place, name.text, 'a member of the list has no value; write one, or take it out ("" is an empty text)')
         place = Place(value.place.line, value.place.column, shown)
         values[name.text] = Node(value.kind, place, value.text, items=value.items)
     findings.raise_if_any()
@@ -305,7 +313,7 @@ def scalar(text: str, where: str) -> Node:
 
 
 def sent_values(values: Mapping[str, Sent | Sequence[Sent]]) -> dict[str, Node]:
-    """Of a request: JSON's numbers and truth values as they are written there."""
+    """Of a request: JSON's truth values as they are written there, and its numbers in their shortest spelling."""
     return {name: sent_value(value) for name, value in values.items()}
 
 

@@ -40,6 +40,7 @@ from stager.readers.paths import clean_path, escape_wildcards, has_wildcard
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 NAME_LENGTH_MAX = 200
+FRACTION_MAX = 1e6
 ENGINE = re.compile(r"[a-z][a-z0-9-]{0,40}")
 
 
@@ -275,7 +276,7 @@ def read_hints(form: Form, node: Node | None, spec: WorkflowSpec) -> dict[str, t
 
 
 def fraction_of(text: str) -> float:
-    if not re.fullmatch(r"[0-9]*\.?[0-9]+(?:[eE]-?[0-9]{1,2})?", text):
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+(?:[eE]-?[0-9]{1,2})?", text) or float(text) > FRACTION_MAX:
         raise ValueError(f"{text!r} is not a fraction; write a number of 0 or more, 1 for every byte read once")
     return float(text)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from stager.model.errors import Denied, InvalidInput
 from stager.model.notices import NoticeKind, NotifyRules, Target, WorkflowRules
@@ -127,7 +127,7 @@ def kinds_of(value: Any, source: str, key: str) -> frozenset[NoticeKind]:
 def webhook_of(value: Mapping[str, Any], source: str, key: str) -> str:
     """By TLS, unless it stays on this machine or the file says otherwise: what is told is nobody else's business."""
     text = value["webhook"]
-    url = urlsplit(text) if isinstance(text, str) else None
+    url = split_url(text) if isinstance(text, str) else None
     if url is None or url.scheme not in ("http", "https") or not url.hostname or re.search(r"[\s\x00-\x20]", text):
         raise wrong(source, key, "should be a URL, as in 'https://hooks.example.org/stager'")
     if url.username is not None or url.password is not None:
@@ -135,6 +135,13 @@ def webhook_of(value: Mapping[str, Any], source: str, key: str) -> str:
     if url.scheme == "http" and not is_loopback(url.hostname) and value.get("allow_http") is not True:
         raise wrong(source, key, "would be told in plain text; write https://, or allow_http = true")
     return str(text)
+
+
+def split_url(text: str) -> SplitResult | None:
+    try:
+        return urlsplit(text)
+    except ValueError:
+        return None
 
 
 def is_loopback(host: str) -> bool:

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from stager.model.errors import Refused
-from stager.readers.lines import FINDINGS_MAX, Finding, Node, Place, WorkflowInvalid
+from stager.model.units import SIZE_BYTES_MAX
+from stager.readers.lines import FINDINGS_MAX, Finding, Node, Place, WorkflowInvalid, shortened
 
 IDS_SHOWN = 10
 FINDINGS_SHOWN = 60
+DIGITS_MAX = 20
 TRUE, FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
 NOTHING = Node("mapping", Place())
 # The ids of jobs by what is said of them: file, place, key, message.
@@ -163,10 +165,11 @@ class CheckedMapping:
         """`size`, a number or a text, or the one in `metadata`."""
         for owner in (self, self.entry("metadata") if self.has("metadata") else None):
             word = owner.text("size") if owner is not None and owner.has("size") else ""
-            if word.isascii() and word.isdigit():
+            if word.isascii() and word.isdigit() and len(word) <= DIGITS_MAX and int(word) <= SIZE_BYTES_MAX:
                 return int(word)
             if word and owner is not None:
-                self.reports.wrong(self.file, owner.members["size"].place, owner.key("size"), f"{word!r} is not a number of bytes")
+                told = f"{shortened(word, DIGITS_MAX)!r} is not a number of bytes"
+                self.reports.wrong(self.file, owner.members["size"].place, owner.key("size"), told)
         return None
 
 

@@ -163,6 +163,9 @@ def read_dependencies(reports: Reports, workflow: CheckedMapping, jobs: Jobs) ->
 
 def argv_of(reports: Reports, job: PegasusJob, arguments: list[str]) -> tuple[str, ...]:
     """As Pegasus does it: joined by spaces, then split again; quotes hold words together, a backslash outside of quotes keeps a sign."""
+    if any("\0" in word for word in arguments):
+        reports.wrong_in(job.id, job.place, "jobs.arguments", "an argument holds a NUL character; no program can be given it")
+        return ()
     if not any(QUOTES & set(word) for word in arguments):
         return tuple(word for word in arguments if word)
     splitter = shlex.shlex(" ".join(arguments), posix=True, punctuation_chars=False)

@@ -126,7 +126,7 @@ def read_braindump(directory: Path) -> Mapping[str, Any]:
         raise InvalidInput(f"{text}; {advice}", subject=str(directory))
     try:
         found = yaml.load(read_text(place, str(place)), Loader)
-    except yaml.YAMLError as problem:
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
         raise InvalidInput(f"{place} is no YAML: {problem}", subject=str(place)) from None
     if not isinstance(found, Mapping):
         raise InvalidInput(f"{place} is no mapping of keys to values; was it cut off?", subject=str(place))
@@ -204,7 +204,7 @@ def read_transfers(place: Path) -> tuple[ListedTransfer, ...]:
         return ()
     try:
         return tuple(transfer_of(raw) for raw in json.loads(text) if raw["type"] == "transfer")
-    except (ValueError, KeyError, TypeError, IndexError) as problem:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as problem:
         text = f"{place} is no list of transfers as the planner writes it ({type(problem).__name__}: {problem}); plan again"
         raise InvalidInput(text, subject=str(place)) from None
 

@@ -9,7 +9,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from stager.model.units import SIZE_BYTES_MAX
 from stager.readers.native_jobs import SECRET_VARIABLE, VARIABLE
+from stager.readers.native_template import number_of
 from stager.readers.pegasus_catalogs import Profiles
 from stager.readers.pegasus_form import Reports
 from stager.readers.pegasus_jobs import PegasusJob
@@ -60,21 +62,21 @@ def apply(reports: Reports, job: PegasusJob, settings: ProfileSettings, namespac
     """False when the profile means nothing here."""
     match namespace, key:
         case ("pegasus", "runtime"):
-            settings.compute_s = number_of(reports, job, namespace, key, value)
+            settings.compute_s = asked_number(reports, job, namespace, key, value)
         case ("pegasus", "cores") | ("condor", "request_cpus"):
-            settings.cores = max(1, math.ceil(number_of(reports, job, namespace, key, value) or 1))
+            settings.cores = max(1, math.ceil(asked_number(reports, job, namespace, key, value) or 1))
         case ("pegasus", "memory") | ("condor", "request_memory"):
             settings.memory_bytes = memory_of(reports, job, namespace, key, value) or settings.memory_bytes
         case ("dagman", "retry"):
-            settings.retries = int(number_of(reports, job, namespace, key, value) or 0)
+            settings.retries = int(asked_number(reports, job, namespace, key, value) or 0)
         case _:
             return False
     return True
 
 
-def number_of(reports: Reports, job: PegasusJob, namespace: str, key: str, value: str) -> float | None:
+def asked_number(reports: Reports, job: PegasusJob, namespace: str, key: str, value: str) -> float | None:
     try:
-        number = float(value)
+        number = number_of(value.strip())
     except ValueError:
         number = -1.0
     if 0 <= number < 1e15:
@@ -87,5 +89,9 @@ def memory_of(reports: Reports, job: PegasusJob, namespace: str, key: str, value
     """Pegasus counts in MiB, as HTCondor does, which also takes `1 GB`."""
     word = value.strip().upper().removesuffix("B").rstrip()
     unit = word[-1:] if word[-1:] in CONDOR_UNITS and word[-1:] else ""
-    number = number_of(reports, job, namespace, key, word.removesuffix(unit) if unit else word)
-    return int(number * CONDOR_UNITS[unit]) if number else None
+    number = asked_number(reports, job, namespace, key, word.removesuffix(unit) if unit else word) or 0.0
+    memory_bytes = int(number * CONDOR_UNITS[unit])
+    if memory_bytes <= SIZE_BYTES_MAX:
+        return memory_bytes or None
+    reports.wrong_in(job.id, job.place, f"profiles.{namespace}.{key}", f"{value!r} is more memory than any machine has")
+    return None

@@ -21,8 +21,8 @@ VERSION = "1"
 TOP = ("stager-prices", "date", "currency", "sources", "instances", "egress", "requests", "storage")
 PLACE = ("provider", "region", "date", "source")
 DATE = re.compile(r"[0-9]{4}(-[0-9]{2}(-[0-9]{2})?)?")
-MONEY = re.compile(r"[0-9]+(\.[0-9]+)?")
-BINARY_GB = re.compile(r"\s*([0-9]+)\s*(GB|TB)\s*")
+MONEY = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
+BINARY_GB = re.compile(r"\s*([0-9]{1,6})\s*(GB|TB)\s*")
 T = TypeVar("T")
 
 

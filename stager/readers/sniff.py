@@ -14,11 +14,13 @@ from typing import Any
 from stager.model.errors import InvalidInput
 from stager.model.workflow import Workflow
 from stager.ports import OriginAccess
-from stager.readers.lines import nearest, read_text
+from stager.readers.lines import nearest, read_text, require_file
 
 YAML_KEY = re.compile(r"^([\"']?)(stager|pegasus|x-pegasus)\1[ \t]*:", re.MULTILINE)
 FLOW_KEY = re.compile(r"[{,]\s*[\"']?(stager|pegasus|x-pegasus)[\"']?\s*:")
-RECORD_KEY = re.compile(r'"schemaVersion"\s*:|"workflow"\s*:')
+FLOW_TOKEN = re.compile(r"""\"[^"\\]*(?:\\.[^"\\]*)*\"|'[^']*'|[{}\[\]:]|[^\s{}\[\]:,"'][^\s{}\[\]:,]*""", re.DOTALL)
+RECORD_KEYS = ("schemaVersion", "workflow")
+FLOW_KEYS = ("stager", "pegasus", "x-pegasus", *RECORD_KEYS)
 FIRST_KEY = re.compile(r"^[\"']?([A-Za-z][\w-]*)[\"']?[ \t]*:", re.MULTILINE)
 
 
@@ -30,12 +32,12 @@ class WorkflowFormat(StrEnum):
 
 def sniff(path: Path | str) -> WorkflowFormat:
     """Raises InvalidInput that says what each format begins with."""
+    require_file(Path(path), str(path))
     text = read_text(Path(path), str(path))
     if text.lstrip()[:1] == "{":
-        if RECORD_KEY.search(text):
+        word = first_key(text)
+        if word in RECORD_KEYS:
             return WorkflowFormat.WFCOMMONS
-        match = FLOW_KEY.search(text)
-        word = match[1] if match else ""
     else:
         match = YAML_KEY.search(text)
         word = match[2] if match else ""
@@ -46,6 +48,20 @@ def sniff(path: Path | str) -> WorkflowFormat:
     known = "a native one has 'stager: 1', a Pegasus 5 one 'pegasus:', a WfCommons instance is JSON with 'schemaVersion'"
     message = f"{path}: this is no workflow: {known}{slip}"
     raise InvalidInput(message, code="workflow_invalid", subject=str(path))
+
+
+def first_key(text: str) -> str:
+    """Of a text in braces, the first key at its top that tells the format; a job may be called `workflow`."""
+    depth, before = 0, ""
+    for match in FLOW_TOKEN.finditer(text):
+        token = match[0]
+        if token == ":" and depth == 1 and before in FLOW_KEYS:
+            return before
+        depth += (token in ("{", "[")) - (token in ("}", "]"))
+        before = token.strip("\"'")
+    # A comment may hold anything.
+    found = FLOW_KEY.search(text)
+    return found[1] if found else ""
 
 
 def read_workflow(path: Path | str, *, access: OriginAccess | None, options: Mapping[str, Any] | None = None) -> Workflow:

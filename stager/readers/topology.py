@@ -7,7 +7,6 @@ the document names.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 
 from stager.model.cluster import ANY_ORIGIN, DEFAULT_INSTANCE, Charged, Cluster, ComputeNodes, IoNodes, NamedNode, WanLink
@@ -15,6 +14,7 @@ from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_LATENCY_S, D
 from stager.model.units import parse_rate_bytes_per_s, parse_size_bytes
 from stager.readers.lines import Findings, compose, read_text
 from stager.readers.native_form import Fields, Form, choice_of
+from stager.readers.native_template import number_of
 
 VERSION = "1"
 TOP = ("stager-topology", "region", "compute", "io", "nodes", "links")
@@ -177,9 +177,9 @@ def space_of(text: str) -> int:
 
 def rate_per_hour(text: str) -> float:
     try:
-        rate = float(text)
+        rate = number_of(text)
     except ValueError:
         rate = -1.0
-    if not 0 <= rate < inf:
+    if rate < 0:
         raise ValueError(f"{text!r} is not a number of failures per hour; write one of 0 or more, as in '0.01'")
     return rate

@@ -163,7 +163,8 @@ def load_json(text: str, shown: str) -> dict[str, Any]:
         place = Place(error.lineno, error.colno)
         raise WorkflowInvalid(shown, [Finding(shown, place, "", f"this is not JSON: {error.msg}")]) from None
     except (RecursionError, ValueError) as error:
-        raise WorkflowInvalid(shown, [Finding(shown, Place(), "", f"this JSON cannot be read: {error}")]) from None
+        told = "it is nested too deeply" if isinstance(error, RecursionError) else "a number in it has thousands of digits"
+        raise WorkflowInvalid(shown, [Finding(shown, Place(), "", f"this JSON cannot be read: {told}")]) from None
     if not isinstance(data, dict):
         told = "a WfCommons instance is an object with 'schemaVersion' and 'workflow'"
         raise WorkflowInvalid(shown, [Finding(shown, Place(1, 1), "", told)])

@@ -67,3 +67,20 @@ def test_a_job_of_several_tasks_and_the_tries_of_a_job(records: Path, tmp_path: 
     taken = samples(*found)
     assert [sample.job_type for sample in taken] == ["findrange", "analyze", "findrange"]
     assert len({sample.attempt for sample in taken}) == 3 and taken == samples(*found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("regular_exitcode: 0", "regular_exitcode: 0\n      on: 2024-13-45"),
+        ("regular_exitcode: 0", "regular_exitcode: 0\n      on: " + "[" * 3000 + "]" * 3000),
+        ("maxrss: ", "maxrss: .inf\n      was: "),
+        ("maxrss: ", f"maxrss: {'9' * 400}\n      was: "),
+    ],
+)
+def test_a_record_that_cannot_be_read_costs_its_sample_and_nothing_else(records: Path, tmp_path: Path, old: str, new: str) -> None:
+    good = (records / "analyze_an.out.000").read_text()
+    assert old in good
+    (tmp_path / "job.out.000").write_text(good.replace(old, new, 1) + "\n" + good)
+    found = samples(tmp_path / "job.out.000")
+    assert found and found[-1].job_type == "analyze" and all(sample.memory_peak_bytes != 0 for sample in found)

@@ -137,6 +137,7 @@ def test_the_file_says_who_is_told(tmp_path: Path) -> None:
         ({"webhook": "ftp://hooks.example.org/"}, "should be a URL"),
         ({"webhook": "https://u:p@hooks.example.org/"}, "no password"),
         ({"webhook": "https://a/\r\nX: y"}, "should be a URL"),
+        ({"webhook": "https://[a"}, "should be a URL"),
         ({"webhook": "https://a/", "secret": "hunter2"}, "never the secret itself"),
         ({"command": "rm -rf /"}, "a list of texts"),
         ({"mail": "-oQ/tmp/x"}, "one address"),

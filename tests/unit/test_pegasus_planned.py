@@ -129,12 +129,14 @@ def test_what_is_not_served_is_left_to_pegasus_and_said(tmp_path: Path) -> None:
     ("name", "text", "said"),
     [
         ("braindump.yml", "a: [", "is no YAML"),
+        ("braindump.yml", "timestamp: 2024-13-45", "is no YAML"),
         ("braindump.yml", "wf_uuid: ''", "has no wf_uuid"),
         ("diamond-0.dag", "# nothing", "names no jobs"),
         ("diamond-0.dag", "JOB a a.sub\nPARENT a CHILD b\n", "a -> b names a job"),
         ("diamond-0.dag", "JOB a a.sub\nJOB b b.sub\nPARENT a CHILD b\nPARENT b CHILD a\n", "cycle"),
         ("00/00/stage_in_local_staging_0_0.in", '[{"type": "transfer"}]', "no list of transfers"),
         ("00/00/stage_in_local_staging_0_0.in", "[{", "no list of transfers"),
+        ("00/00/stage_in_local_staging_0_0.in", "[" * 100_000, "no list of transfers"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:

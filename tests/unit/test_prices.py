@@ -65,6 +65,8 @@ def test_the_example_of_the_document_is_read() -> None:
         ("stager-prices: 1", "stager-prices: 2", "p.yml:2:16: stager-prices: version '2' is not known here; write 'stager-prices: 1'"),
         ("date: 2026-11-22", "date: today", "p.yml:3:7: date: 'today' is not a date; write 2026"),
         ("per_hour: 0.5", "per_hour: $0.5", "p.yml:6:60: instances[0].per_hour: '$0.5' is not a price; write a number"),
+        ("per_hour: 0.5", f"per_hour: {'9' * 400}", "99' is not a price; write a number"),
+        ("{up_to: 1 GB, per_gb: 0}", f"{{up_to: {'9' * 5000} GB, per_gb: 0}}", "egress[0].tiers[0].up_to: '999"),
         ("per_hour: 0.5, ", "", "p.yml:6:5: instances[0].per_hour: 'per_hour' is missing; every price has one"),
         (", source: us}", "}", "instances[0].source: 'source' is missing"),
         ("per_hour", "per_hours", "instances[0].per_hours: unknown key; did you mean 'per_hour'?"),

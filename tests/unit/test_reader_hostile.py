@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from stager.model.errors import InvalidInput
-from stager.readers.lines import Findings, Place, WorkflowInvalid, closest, nearest
+from stager.readers.lines import Findings, Node, Place, WorkflowInvalid, closest, compose, nearest
+from stager.readers.native_form import Form
+from stager.readers.native_lists import Values
 from stager.readers.native_shell import compile_shell
 from stager.readers.sniff import read_workflow, sniff
 
@@ -104,3 +106,12 @@ def test_what_a_finding_shows_of_a_long_key_is_short(tmp_path: Path) -> None:
     findings = Findings("w.yml")
     findings.note(Place(1, 1), "k" * 1000, "m" * 100_000)
     assert len(str(findings.found[0])) < 30_000
+
+
+def test_lists_are_looked_for_once_in_what_aliases_repeat() -> None:
+    """200 parameters that are lists, beside a value of 100,000 texts."""
+    form = Form(Findings("w.yml"))
+    form.params = Values({}, {f"v{number}": ("x",) for number in range(200)})
+    leaf = compose("[" + ", ".join(["'{v7} {v199} {other}'"] * 1000) + "]", "w.yml")
+    many = Node("sequence", Place(), items=[leaf] * 100)
+    assert seconds(lambda: form.lists_in([many])) < 3 and form.lists_in([many]) == ["v7", "v199"]

@@ -63,6 +63,7 @@ ONE_FINDING = [
     (job("run: x, type: ../t"), "jobs.a.type: '../t' leaves its directory"),
     (job("run: x") + "io_hints: {b: {}}\n", "4:12: io_hints.b: no job is of type 'b'"),
     (job("run: x") + "io_hints: {a: {read_fraction: -1}}\n", "'-1' is not a fraction"),
+    (job("run: x") + "io_hints: {a: {read_fraction: 1e99}}\n", "'1e99' is not a fraction"),
     (job("run: x") + "on_failure: stopp\n", "4:13: on_failure: 'stopp' is unknown; choose continue or stop; did you mean 'stop'?"),
     # the graph
     ("stager: 1\njobs:\n  a: {run: x}\n  a: {run: y}\n", "4:3: a: the same key twice; keep one of them"),

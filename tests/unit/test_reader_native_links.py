@@ -93,6 +93,6 @@ def test_a_name_that_s3_cannot_hold_is_refused_before_its_job_runs(tmp_path):
         native.read(path)
     why = "holds a control character, as a newline is one, and no name at an s3 origin may; choose another name"
     assert [str(finding).removeprefix(f"{path}:") for finding in caught.value.findings] == [
-        f"4:40: jobs.a.outputs.o new\nline: 'cloud:o new\\nline' {why}",
+        f"4:40: jobs.a.outputs.o new\\nline: 'cloud:o new\\nline' {why}",
         f"4:78: jobs.a.outputs.plain: 'cloud:a\\x7fb' {why}",
     ]

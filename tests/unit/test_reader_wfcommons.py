@@ -220,7 +220,8 @@ def test_all_findings_at_once(tmp_path: Path) -> None:
         ('{"schemaVersion": "1.7", "workflow": {}}', "WfFormat 1.7 is not read; 1.4, 1.5, 1.6 are"),
         ('{"schemaVersion": "1.5", "workflow": {"specification": {"tasks": []}}}', "there are no tasks"),
         ('{"schemaVersion": "1.5", "workflow": []}', "workflow: must be an object, it is list"),
-        ("[" * 100_000, "this JSON cannot be read"),
+        ("[" * 100_000, "this JSON cannot be read: it is nested too deeply"),
+        ('{"schemaVersion": ' + "9" * 5000 + "}", "this JSON cannot be read: a number in it has thousands of digits"),
         ('{"schemaVersion": "1.5", "name": "\\ud800"}', "half of a character is written as an escape"),
     ],
 )

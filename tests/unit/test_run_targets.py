@@ -46,6 +46,7 @@ def test_a_workflow_names_webhooks_and_addresses_and_nothing_else(tmp_path: Path
         ("{mail: root}", "no address"),
         ("{mail: '-oQ/tmp@x.org'}", "no address"),
         ("{webhook: 'ftp://x.org/'}", "a webhook is a URL"),
+        ("{webhook: 'https://[x'}", "a webhook is a URL"),
         ("{webhook: 'https://me:hunter2@x.org/'}", "no user and no password"),
         ("{webhook: 'https://x.org/', secret: 'file:/etc/key'}", "a secret is never in a workflow"),
         ("{mail: me@x.org, secret: lab}", "a secret signs what a webhook gets"),

@@ -75,6 +75,7 @@ def test_the_line_of_one_node_is_no_wider_than_the_link() -> None:
             "io.failures_per_hour: '-1' is not a number of failures per hour; write one of 0 or more",
         ),
         ("disk: 300 MB/s", "failures_per_hour: nan", "io.failures_per_hour: 'nan' is not a number of failures"),
+        ("disk: 300 MB/s", "failures_per_hour: 1_0", "io.failures_per_hour: '1_0' is not a number of failures"),
         ("{fetch: 1 Gbit/s}", "{upload_file: -1 s}", "links.home.upload_file: '-1 s' is not a duration"),
         ("1 Gbit/s", "0 B/s", "links.home.fetch: '0 B/s' is not a rate"),
         ("{fetch: 1 Gbit/s}", "{egress: in}", "links.home.egress: 'in' is unknown; choose none or fetch or upload or both"),
