@@ -13,12 +13,12 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stager.adapters.transaction import transaction
-from stager.model.errors import Corrupt, Refused
+from stager.model.errors import Corrupt, Refused, StagerError, Transient
 from stager.model.results import KeptOutput, MadeOutput, Result, SeenAt
-from stager.model.scatter import Rows, Scatter, ScatterForm
+from stager.model.scatter import Rows, Scatter
 
 FORMAT = 1
 # How long a write waits for another program's: the scheduler stands still meanwhile.
@@ -47,15 +47,32 @@ KEPT_SCHEMA = (
     executable INTEGER NOT NULL, remake_s REAL NOT NULL, PRIMARY KEY (tenant, key, path)
 ) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS kept_by_file ON kept (file)",
-    """CREATE TABLE IF NOT EXISTS members (
-    tenant TEXT NOT NULL, key TEXT NOT NULL, path TEXT NOT NULL, form TEXT NOT NULL, columns TEXT NOT NULL, rows TEXT NOT NULL,
-    PRIMARY KEY (tenant, key, path, form, columns)
+    """CREATE TABLE IF NOT EXISTS member_lists (
+    tenant TEXT NOT NULL, key TEXT NOT NULL, lfn TEXT NOT NULL, form TEXT NOT NULL, columns TEXT NOT NULL, blake3 TEXT NOT NULL,
+    rows TEXT NOT NULL, PRIMARY KEY (tenant, key, lfn, form, columns)
 ) WITHOUT ROWID""",
+    # It did not say of which content its rows are.
+    "DROP TABLE IF EXISTS members",
 )
+# The key of a result, what is scattered over, the content of that, and what it names.
+Named = tuple[str, Scatter, str, Rows]
+# By SQLite's code of an error, what to do.
+PASSES = {
+    sqlite3.SQLITE_BUSY: "another program writes them: wait until it has ended",
+    sqlite3.SQLITE_LOCKED: "another program writes them: wait until it has ended",
+    sqlite3.SQLITE_FULL: "make room on the disk",
+}
 NAMED = "EXISTS (SELECT 1 FROM results WHERE results.tenant = {0}.tenant AND results.key = {0}.key)"
 RESULT = "key, run, job, job_type, workflow, parts, outputs, made_at, compute_s, last_used_at"
 KEPT = "file, size_bytes, blake3, executable, remake_s"
 SEEN = "origin, path, token, size_bytes, blake3, at, verified, synced"
+
+
+class Forgotten(NamedTuple):
+    """`kept`: files of these results that nodes held."""
+
+    results: int
+    kept: int
 
 
 class ResultsStore:
@@ -68,7 +85,7 @@ class ResultsStore:
         try:
             self.db = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as problem:
-            raise damaged(path, problem) from problem
+            raise unusable(path, problem) from problem
         try:
             if not read_only:
                 path.chmod(0o600)
@@ -77,7 +94,7 @@ class ResultsStore:
             self._bring_up(read_only)
         except sqlite3.DatabaseError as problem:
             self.db.close()
-            raise damaged(path, problem) from problem
+            raise unusable(path, problem) from problem
         except BaseException:
             self.db.close()
             raise
@@ -96,7 +113,7 @@ class ResultsStore:
                     self.db.execute("INSERT INTO meta VALUES ('secret', ?)", (secrets.token_hex(32),))
                     self.db.execute(f"PRAGMA user_version = {FORMAT}")
         self.has_kept = not read_only or self._has_table("kept")
-        self.has_members = not read_only or self._has_table("members")
+        self.has_members = not read_only or self._has_table("member_lists")
         for statement in () if read_only else KEPT_SCHEMA:
             self.db.execute(statement)
 
@@ -117,43 +134,14 @@ class ResultsStore:
         complete: str = "",
         kept: Sequence[tuple[str, str, KeptOutput]] = (),
         gone: Sequence[str] = (),
-        members: Sequence[tuple[str, Scatter, Rows]] = (),
+        members: Sequence[Named] = (),
     ) -> None:
         """The newest counts. `used`: keys of results that a run reused, and when. `complete`: a run of which nothing is missing now.
-        `kept`: by key and path, what nodes hold; `gone`: files that they do not any more. `members`: by key, what an output names. Raises
-        sqlite3.Error, and nothing was written then.
+        `kept`: by key and path, what nodes hold; `gone`: files that they had lost before that. Raises sqlite3.Error, and nothing was
+        written then.
         """
-        rows = [
-            (
-                tenant,
-                each.key,
-                each.run,
-                each.job,
-                each.job_type,
-                each.workflow,
-                json.dumps(each.parts, ensure_ascii=False),
-                json.dumps([[made.path, made.size_bytes, made.blake3, made.executable] for made in each.outputs], ensure_ascii=False),
-                each.made_at,
-                each.compute_s,
-                max(each.made_at, each.last_used_at),
-            )
-            for each in results
-        ]
-        places = [
-            (
-                tenant,
-                each.origin,
-                each.path,
-                int(each.verified != ""),
-                each.token,
-                each.size_bytes,
-                each.blake3,
-                each.at,
-                each.verified,
-                each.synced,
-            )
-            for each in seen
-        ]
+        rows = [row_of(tenant, each) for each in results]
+        places = [place_of(tenant, each) for each in seen]
         with transaction(self.db):
             self.db.executemany(f"INSERT OR REPLACE INTO results VALUES ({', '.join('?' * 11)})", rows)
             self.db.executemany(f"INSERT OR REPLACE INTO seen VALUES ({', '.join('?' * 10)})", places)
@@ -161,11 +149,14 @@ class ResultsStore:
                 "UPDATE results SET last_used_at = max(last_used_at, ?) WHERE tenant = ? AND key = ?",
                 [(at, tenant, key) for key, at in used],
             )
+            self.db.executemany("DELETE FROM kept WHERE file = ?", [(file,) for file in gone])
             held = [(tenant, key, path, *astuple(output)) for key, path, output in kept]
             self.db.executemany(f"INSERT OR REPLACE INTO kept VALUES ({', '.join('?' * 8)})", held)
-            self.db.executemany("DELETE FROM kept WHERE file = ?", [(file,) for file in gone])
-            named = [(tenant, key, each.over, each.form.value, json.dumps(each.keys), json.dumps(found)) for key, each, found in members]
-            self.db.executemany(f"INSERT OR REPLACE INTO members VALUES ({', '.join('?' * 6)})", named)
+            named = [
+                (tenant, key, each.over, each.form.value, json.dumps(each.keys), blake3, json.dumps(found))
+                for key, each, blake3, found in members
+            ]
+            self.db.executemany(f"INSERT OR REPLACE INTO member_lists VALUES ({', '.join('?' * 7)})", named)
             if complete:
                 self.db.execute("INSERT OR REPLACE INTO complete VALUES (?)", (complete,))
 
@@ -200,23 +191,22 @@ class ResultsStore:
         rows = self.db.execute(f"SELECT key, path, {KEPT} FROM kept WHERE {where}", values)
         return {(row[0], row[1]): kept_of(row[2:]) for row in rows}
 
-    def members(self, tenant: str, key: str, path: str, form: ScatterForm, keys: Sequence[str]) -> Rows | None:
-        """What an output of this result names. None: nobody scattered over it."""
+    def members(self, tenant: str, key: str, each: Scatter, blake3: str) -> Rows | None:
+        """What an output of this result names, where it has this content. None: nobody scattered over it."""
         if not self.has_members:
             return None
-        where = "tenant = ? AND key = ? AND path = ? AND form = ? AND columns = ?"
-        values = (tenant, key, path, form.value, json.dumps(list(keys)))
-        row = self.db.execute(f"SELECT rows FROM members WHERE {where}", values).fetchone()
+        where = "tenant = ? AND key = ? AND lfn = ? AND form = ? AND columns = ? AND blake3 = ?"
+        values = (tenant, key, each.over, each.form.value, json.dumps(list(each.keys)), blake3)
+        row = self.db.execute(f"SELECT rows FROM member_lists WHERE {where}", values).fetchone()
         return rows_of(row[0]) if row is not None else None
 
     def members_before(self, tenant: str, workflow: str, job: str, each: Scatter) -> Rows | None:
         """What the output named in the newest result of this job."""
         if not self.has_members:
             return None
-        beside = "members JOIN results ON results.tenant = members.tenant AND results.key = members.key"
-        where = "members.tenant = ? AND workflow = ? AND job = ? AND path = ? AND form = ? AND columns = ? ORDER BY made_at DESC LIMIT 1"
+        where = "tenant = ? AND workflow = ? AND job = ? AND lfn = ? AND form = ? AND columns = ? ORDER BY made_at DESC LIMIT 1"
         values = (tenant, workflow, job, each.over, each.form.value, json.dumps(list(each.keys)))
-        row = self.db.execute(f"SELECT rows FROM {beside} WHERE {where}", values).fetchone()
+        row = self.db.execute(f"SELECT rows FROM member_lists JOIN results USING (tenant, key) WHERE {where}", values).fetchone()
         return rows_of(row[0]) if row is not None else None
 
     def kept_files(self) -> list[tuple[str, KeptOutput]]:
@@ -230,22 +220,42 @@ class ResultsStore:
         rows = self.db.execute(f"SELECT {RESULT} FROM results WHERE {where} ORDER BY made_at DESC, key LIMIT ?4", (tenant, run, job, limit))
         return [result_of(row) for row in rows]
 
-    def forget(self, tenant: str | None, *, run: str = "", job: str = "", job_type: str = "", unused_since: float | None = None) -> int:
-        """How many results are forgotten: those that are all of what is named. `tenant` None: of everybody."""
+    def forget(
+        self, tenant: str | None, *, run: str = "", job: str = "", job_type: str = "", unused_since: float | None = None
+    ) -> Forgotten:
+        """Those that are all of what is named. `tenant` None: of everybody. Raises StagerError, and nothing was forgotten then."""
         where = (
             "(?1 IS NULL OR tenant = ?1) AND (?2 = '' OR run = ?2) AND (?3 = '' OR job = ?3) AND (?4 = '' OR job_type = ?4) "
             "AND (?5 IS NULL OR last_used_at < ?5)"
         )
-        count = self.db.execute(f"DELETE FROM results WHERE {where}", (tenant, run, job, job_type, unused_since)).rowcount
-        for table in ("kept", "members"):
-            self.db.execute(f"DELETE FROM {table} WHERE NOT {NAMED.format(table)}")
-        return count
+        try:
+            with transaction(self.db):
+                results = self.db.execute(f"DELETE FROM results WHERE {where}", (tenant, run, job, job_type, unused_since)).rowcount
+                kept, _ = [
+                    self.db.execute(f"DELETE FROM {table} WHERE NOT {NAMED.format(table)}").rowcount for table in ("kept", "member_lists")
+                ]
+        except sqlite3.Error as problem:
+            raise unusable(self.path, problem) from problem
+        return Forgotten(results, kept)
 
     def count(self) -> int:
         return int(self.db.execute("SELECT count(*) FROM results").fetchone()[0])
 
     def close(self) -> None:
         self.db.close()
+
+
+def row_of(tenant: str, each: Result) -> tuple[object, ...]:
+    parts = json.dumps(each.parts, ensure_ascii=False)
+    outputs = json.dumps([[made.path, made.size_bytes, made.blake3, made.executable] for made in each.outputs], ensure_ascii=False)
+    used_at = max(each.made_at, each.last_used_at)
+    names = (each.key, each.run, each.job, each.job_type, each.workflow)
+    return (tenant, *names, parts, outputs, each.made_at, each.compute_s, used_at)
+
+
+def place_of(tenant: str, each: SeenAt) -> tuple[object, ...]:
+    content = (each.token, each.size_bytes, each.blake3, each.at, each.verified, each.synced)
+    return (tenant, each.origin, each.path, int(each.verified != ""), *content)
 
 
 def kept_of(row: Sequence[Any]) -> KeptOutput:
@@ -261,7 +271,12 @@ def keyed(secret: bytes, name: str, value: str) -> str:
     return hashlib.blake2b(f"{name}\0{value}".encode("utf-8", "surrogateescape"), digest_size=16, key=secret).hexdigest()
 
 
-def damaged(path: Path, problem: Exception) -> Corrupt:
+def unusable(path: Path, problem: sqlite3.Error) -> StagerError:
+    """What may pass is no damage: nobody should move the file away for it."""
+    code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in PASSES:
+        text = f"the results {path} cannot be used just now ({problem}); {PASSES[code]}, and try again"
+        return Transient(text, code="results_busy", subject=str(path))
     text = f"the results {path} cannot be used ({problem}); move the file away to begin anew: jobs run again then"
     return Corrupt(text, code="results_damaged", subject=str(path))
 

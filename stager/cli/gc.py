@@ -39,6 +39,9 @@ def command(runs: tuple[str, ...], cache: bool, records: bool, results: bool, dr
     """
     with reach_here(state_dir) as client:
         names = [find_run(client, run).name for run in runs]
+        if results and names and not dry_run:
+            # A run that cannot be removed is told before anything is forgotten.
+            client.gc(GcRequest(runs=names, dry_run=True))
         forgotten = forget_results(settings_of(state_dir).state_dir, dry_run=dry_run) if results else 0
         report = client.gc(GcRequest(runs=names, cache=cache, dry_run=dry_run, records=records, results=results))
     if as_json:
@@ -77,6 +80,6 @@ def forget_results(state_dir: Path, *, dry_run: bool) -> int:
         return 0
     store = ResultsStore(path)
     try:
-        return store.count() if dry_run else store.forget(None)
+        return store.count() if dry_run else store.forget(None).results
     finally:
         store.close()

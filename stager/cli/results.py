@@ -17,7 +17,7 @@ from stager.cli.reach import reach_here
 from stager.cli.tables import print_table
 from stager.model.errors import InvalidInput
 from stager.model.results import Result
-from stager.model.units import format_duration, format_size
+from stager.model.units import counted, format_duration, format_size
 from stager.service.state_dir import StateDir, results_of
 from stager.wire import GcRequest
 
@@ -146,12 +146,10 @@ def forget_command(job: str, job_type: str, run: str, unused_for_s: float | None
     store = ResultsStore(path)
     try:
         since = None if unused_for_s is None else time.time() - unused_for_s
-        before = store.kept(OWN)
-        count = store.forget(OWN, run=run, job=job, job_type=job_type, unused_since=since)
-        were_kept = len(store.kept(OWN)) < len(before)
+        gone = store.forget(OWN, run=run, job=job, job_type=job_type, unused_since=since)
     finally:
         store.close()
-    if were_kept:
+    if gone.kept:
         with reach_here(state_dir) as client:
             client.gc(GcRequest(results=True, logs=False))
-    click.echo(f"{count} result{'' if count == 1 else 's'} forgotten")
+    click.echo(f"{counted(gone.results, 'result')} forgotten")

@@ -116,7 +116,7 @@ def opened(
     tenancy = Tenancy(settings.tenants_file or state_dir.tenants, settings.state_dir, settings.environ, read_tenants)
     machine = machine_side(stores, past, clock, lifetime, tenancy)
     shares = ShareBook(tenancy, machine.inbox.put, past.machine.state)
-    recording = Recording(results_of(state_dir), past.machine.state)
+    recording = Recording(results_of(state_dir), past.machine.state, clock.ahead_s)
     parts = (machine.runs, stores.records, machine.book, machine.inbox.put, tenancy.of_runs, tenancy.tenant, shares.tell)
     run_service = RunService(*parts, passed=recording.passed)
     (summaries := Summaries(machine.runs, stores.records, past.counters)).settle()

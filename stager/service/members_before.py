@@ -10,12 +10,12 @@ from contextlib import closing
 from dataclasses import replace
 
 from stager.adapters.results_store import ResultsStore
-from stager.model.scatter import Rows, assumed_jobs, unknown
+from stager.model.scatter import Rows, Scatter, assumed_jobs, unknown
 from stager.model.workflow import Workflow, graph_of
-from stager.planning.reuse import as_far_as, closure
+from stager.planning.reuse import as_far_as, closure, jobs_named
 from stager.readers.native_scatter import expanded
 from stager.service.destinations import at_destinations
-from stager.service.prepare import SubmitContext, found_before
+from stager.service.prepare import SubmitContext, SubmitOptions, found_before
 from stager.service.reusing import Remembered
 
 
@@ -24,7 +24,8 @@ def with_members_before(workflow: Workflow, context: SubmitContext) -> Workflow:
     tenant = context.tenant
 
     def found_of(asked: Workflow) -> Remembered | None:
-        return found_before(replace(asked, scatters=()), context, at_destinations(asked, context.access))
+        known = replace(context, options=as_far_as_known(context.options, asked))
+        return found_before(replace(asked, scatters=()), known, at_destinations(asked, context.access))
 
     while unknown(workflow.scatters):
         found = found_of(workflow)
@@ -34,14 +35,31 @@ def with_members_before(workflow: Workflow, context: SubmitContext) -> Workflow:
             rows = remembered_rows(workflow, found, tenant or "")
             grown = as_far_as(expanded(workflow, rows), workflow.until) if rows else workflow
             again = found_of(grown) if rows else None
-            reused = again.reuse.reused if again is not None else {}
             if again is not None and again.store is not None:
                 again.store.close()
-            stand = {each.name: rows[each.name] for each in grown.scatters if each.name in rows and each.maker in reused}
+            stand = {each.name: rows[each.name] for each in grown.scatters if each.name in rows and stands(each, found, again)}
             if not stand:
                 return standing_for_unknown(workflow, store, tenant or "")
         workflow = grown if len(stand) == len(rows) else as_far_as(expanded(workflow, stand), workflow.until)
     return workflow
+
+
+def as_far_as_known(options: SubmitOptions, workflow: Workflow) -> SubmitOptions:
+    """What is to run again, of the jobs that there are yet. Jobs of members may be named that are not known before, and whether the run can
+    begin so is told when they are.
+    """
+    again, _ = jobs_named(workflow, options.rerun)
+    begin, _ = jobs_named(workflow, options.begin)
+    again |= closure(begin, graph_of(workflow).children)
+    by_name = True if options.reuse is None and options.reuse_by_name else options.reuse
+    return replace(options, rerun=tuple(sorted(again)), begin=(), reuse=by_name)
+
+
+def stands(each: Scatter, found: Remembered, again: Remembered | None) -> bool:
+    """What names the members is reused, and is what it was when they were looked up."""
+    if again is None or each.maker not in again.reuse.reused:
+        return False
+    return again.reuse.contents.get(each.over) == found.reuse.contents.get(each.over)
 
 
 def standing_for_unknown(workflow: Workflow, store: ResultsStore, tenant: str) -> Workflow:
@@ -63,8 +81,8 @@ def remembered_rows(workflow: Workflow, found: Remembered, tenant: str) -> dict[
     for each in unknown(workflow.scatters):
         if each.maker in doubtful:
             continue
-        key = found.reuse.keys.get(each.maker)
-        known = found.store.members(tenant, key.digest, each.over, each.form, each.keys) if key is not None and found.store else None
+        key, made = found.reuse.keys.get(each.maker), found.reuse.contents.get(each.over)
+        known = found.store.members(tenant, key.digest, each, made) if key is not None and made is not None and found.store else None
         if known is not None:
             rows[each.name] = known
     return rows

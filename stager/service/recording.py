@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,30 +20,57 @@ from stager.scheduler.state import RunEntry, State
 from stager.scheduler.states import RunState
 
 if TYPE_CHECKING:
-    from stager.adapters.results_store import ResultsStore
+    from stager.adapters.results_store import Named, ResultsStore
     from stager.model.results import KeptOutput, Result, SeenAt
-    from stager.model.scatter import Rows, Scatter
 
 log = logging.getLogger(__name__)
 # Written together while a run goes on. What is left is written when it ends.
 WRITE_TOGETHER = 200
+# What could not be written is tried again so long after: each try may hold up the scheduler.
+AGAIN_S = 10.0
+# Of results and places that could not be written so many wait here. More are left to the next scheduler, which has the journal.
+WAITING_MAX = 10_000
 UNWRITTEN_CODE = "results_unwritten"
+
+
+@dataclass(slots=True)
+class Unwritten:
+    """Of one run. `held`: of the same jobs, what nodes hold; `named`: what outputs of them name; `used`: what it reuses. `seen`: once it is
+    over. `again_with`: it could not be written, and is tried again with so many results at the latest; 0: it was not tried.
+    """
+
+    tenant: str
+    results: list[Result] = field(default_factory=list)
+    held: list[tuple[str, str, KeptOutput]] = field(default_factory=list)
+    named: list[Named] = field(default_factory=list)
+    used: list[tuple[str, float]] = field(default_factory=list)
+    seen: Sequence[SeenAt] = ()
+    is_over: bool = False
+    again_with: int = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.results) + len(self.seen)
 
 
 class Recording:
     """On the driving thread. What it needs is imported, and the file opened, by the first thing that there is to write: a scheduler that
-    starts waits for neither.
+    starts waits for neither. What is to be written leaves memory when it is written, and not before.
     """
 
-    def __init__(self, path: Path, state: State) -> None:
-        self.path, self.state = path, state
+    def __init__(self, path: Path, state: State, ahead_s: Callable[[], float]) -> None:
+        """`ahead_s`: how far the scheduler's clock is ahead of that of this machine."""
+        self.path, self.state, self.ahead_s = path, state, ahead_s
         self.opened: ResultsStore | None = None
-        self.waiting: dict[str, list[Result]] = {}
-        # Of the same jobs, what nodes hold of it. The files that the store says they hold, and those of them that they hold no more.
-        self.held: dict[str, list[tuple[str, str, KeptOutput]]] = {}
-        self.named: dict[str, list[tuple[str, Scatter, Rows]]] = {}
+        self.waiting: dict[str, Unwritten] = {}
+        # The files that the store says nodes hold, and those of them that they hold no more.
         self.kept: set[str] | None = None
         self.gone: list[str] = []
+        # Runs that go on and may count as complete in the store, and those of which this scheduler has let go something unwritten.
+        self.reopened: set[str] = set()
+        self.left: set[str] = set()
+        # Since a write failed: when what waits is tried again.
+        self.again_at: float | None = None
         # By run, why later runs will not find all of it.
         self.faults: dict[str, Fault] = {}
         self.caught_up = False
@@ -50,7 +78,7 @@ class Recording:
     def saw(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> None:
         """Of each batch, once the journal holds it: what is not written when this process dies, the next one finds in the journal."""
         for event in events:
-            if type(event) is ev.RunResumed and self.path.exists():
+            if type(event) is ev.RunResumed and (event.run in self.waiting or self.path.exists()):
                 self._reopen(event.run)
         if not self.caught_up:
             self.caught_up = True
@@ -66,6 +94,8 @@ class Recording:
         for command in commands:
             if type(command) is cmd.FinishRun:
                 self._run_ended(command.run)
+        if self.again_at is not None and self.state.now >= self.again_at:
+            self._write_all()
 
     def passed(self, env: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
         """Keyed digests of the values of these variables. Nothing where they cannot be made: then such jobs are not recorded."""
@@ -75,8 +105,8 @@ class Recording:
         return found
 
     def close(self) -> None:
-        if self.gone:
-            self._write_gone()
+        """What waits of a run that goes on is left to the next scheduler."""
+        self._write_all()
         if self.opened is not None:
             self.opened.close()
 
@@ -91,9 +121,11 @@ class Recording:
         self._try_to(runs[-1].id, lambda store: written.update(store.complete()))
         for run in runs:
             if run.id in written:
-                continue
+                if run.state is RunState.FINISHED:
+                    continue
+                # Whoever had it go on did not get to say so.
+                self._reopen(run.id)
             found = (result_in(self.state, run, job_id, self.state.now, None) for job_id in run.jobs)
-            self.waiting[run.id] = []
             for result in found:
                 if result is not None:
                     self._add(run, result)
@@ -110,23 +142,28 @@ class Recording:
 
         result = result_in(self.state, run, event.job, event.at, event.measures.wall_s)
         if result is not None:
-            self._add(run, result)
-            if len(self.waiting[event.run]) >= WRITE_TOGETHER:
+            each = self._add(run, result)
+            if len(each.results) >= max(WRITE_TOGETHER, each.again_with):
                 self._write(event.run)
 
-    def _add(self, run: RunEntry, result: Result) -> None:
-        self.waiting.setdefault(run.id, []).append(result)
+    def _of(self, run: RunEntry) -> Unwritten:
+        return self.waiting.setdefault(run.id, Unwritten(run.tenant))
+
+    def _add(self, run: RunEntry, result: Result) -> Unwritten:
+        unwritten = self._of(run)
+        unwritten.results.append(result)
         for each in run.workflow.scatters:
             rows = each.rows if each.rows is not None else run.members.get(each.name)
             if each.maker == result.job and rows is not None:
-                self.named.setdefault(run.id, []).append((result.key, each, rows))
+                unwritten.named.append((result.key, each, self.state.files[run.file_ids[each.over]].blake3, rows))
         if self.state.policy.keep_results_bytes:
             from stager.service.results_in_state import kept_of
 
             held = list(kept_of(self.state, run, result))
-            self.held.setdefault(run.id, []).extend(held)
+            unwritten.held += held
             if held:
                 self._kept_files().update(output.file for _, _, output in held)
+        return unwritten
 
     def _kept_files(self) -> set[str]:
         if self.kept is None:
@@ -154,12 +191,14 @@ class Recording:
         lost = [file for file in files if not is_held(self.state, file)]
         self._kept_files().difference_update(lost)
         self.gone += lost
-        if len(self.gone) >= WRITE_TOGETHER:
+        if len(self.gone) >= WRITE_TOGETHER and self.again_at is None:
             self._write_gone()
 
-    def _write_gone(self) -> None:
-        gone, self.gone = self.gone, []
-        self._try_to("", lambda store: store.write("", gone=gone))
+    def _write_gone(self) -> bool:
+        if not self._try_to("", lambda store: store.write("", gone=self.gone)):
+            return False
+        self.gone = []
+        return True
 
     def _run_ended(self, run_id: str) -> None:
         """Also where none of its jobs was recorded: what it saw at origins tells the next one what did not change."""
@@ -168,10 +207,12 @@ class Recording:
             return
         from stager.service.results_in_state import seen_of
 
-        seen = tuple(seen_of(self.state, run))
+        seen = tuple(seen_of(self.state, run, self.ahead_s()))
         if run.workflow.anew:
             self._try_to(run_id, lambda store: self._compare(store, run, seen))
-        self._write(run_id, seen, complete=run_id)
+        unwritten = self._of(run)
+        unwritten.seen, unwritten.is_over = seen, True
+        self._write(run_id)
 
     def _compare(self, store: ResultsStore, run: RunEntry, seen: Sequence[SeenAt]) -> None:
         """Inputs were fetched anew: what is cached and remembered under the same token has another content where they changed."""
@@ -189,26 +230,69 @@ class Recording:
                 self.faults[run.id] = Fault(ErrorClass.CORRUPT, "input_disguised", text, each.path)
                 return
 
-    def _write(self, run_id: str, seen: Sequence[SeenAt] = (), complete: str = "") -> None:
-        tenant, results = self.state.runs[run_id].tenant, self.waiting.pop(run_id, [])
-        held = [each for each in self.held.pop(run_id, []) if each[2].file in self._kept_files()]
-        gone, self.gone = self.gone, []
-        named = self.named.pop(run_id, [])
-        self._try_to(run_id, lambda store: store.write(tenant, results, seen, complete=complete, kept=held, gone=gone, members=named))
+    def _write(self, run_id: str) -> bool:
+        """In one transaction, and what waits of others after it: what held them up may be over."""
+        each = self.waiting[run_id]
+        complete = run_id if each.is_over and run_id not in self.left else ""
 
-    def _reopen(self, run: str) -> None:
-        self._try_to(run, lambda store: store.reopen(run))
+        def put(store: ResultsStore) -> None:
+            if run_id in self.reopened:
+                store.reopen(run_id)
+            held = [one for one in each.held if one[2].file in self._kept_files()]
+            store.write(each.tenant, each.results, each.seen, each.used, complete, held, self.gone, each.named)
+
+        if not self._try_to(run_id, put):
+            each.again_with = len(each.results) + WRITE_TOGETHER
+            self._let_go()
+            return False
+        del self.waiting[run_id]
+        self.gone = []
+        self.reopened.discard(run_id)
+        if run_id in self.faults and self.faults[run_id].code == UNWRITTEN_CODE and run_id not in self.left:
+            del self.faults[run_id]
+        if self.again_at is not None:
+            self._write_all()
+        return True
+
+    def _write_all(self) -> None:
+        """All that could not be written before, and what nodes hold no more; until the first that cannot be again."""
+        self.again_at = None
+        failed = [run for run, each in self.waiting.items() if each.again_with]
+        written = all(run not in self.waiting or self._write(run) for run in failed)
+        written = written and all(self._reopen(run) for run in list(self.reopened))
+        if written and self.gone:
+            self._write_gone()
+
+    def _let_go(self) -> None:
+        """Of too much the oldest. Such a run is not called complete, so the next scheduler takes all of it from the journal."""
+        failed = {run_id: each.size for run_id, each in self.waiting.items() if each.again_with}
+        size = sum(failed.values())
+        for run_id in failed:
+            if size <= WAITING_MAX:
+                break
+            size -= self.waiting.pop(run_id).size
+            self.left.add(run_id)
+
+    def _reopen(self, run: str) -> bool:
+        """It goes on, so there will be more of it."""
+        self.reopened.add(run)
+        if run in self.waiting:
+            self.waiting[run].is_over = False
+        if not self._try_to(run, lambda store: store.reopen(run)):
+            return False
+        self.reopened.discard(run)
+        return True
 
     def _used(self, event: ev.RunSubmitted) -> None:
         """So that what is forgotten first is what nobody uses."""
         run = self.state.runs[event.run]
-        used = [(each.key, event.at) for each in event.reused]
         if any(made.kept and run.file_ids[made.lfn] != made.kept for each in event.reused for made in each.outputs):
             # It was planned with what is not there any more.
             self._note_gone_of([made.kept for each in event.reused for made in each.outputs if made.kept in self._kept_files()])
-        self._try_to(event.run, lambda store: store.write(run.tenant, used=used))
+        self._of(run).used += [(each.key, event.at) for each in event.reused]
+        self._write(event.run)
 
-    def _try_to(self, run: str, write: Callable[[ResultsStore], object]) -> None:
+    def _try_to(self, run: str, write: Callable[[ResultsStore], object]) -> bool:
         """A scheduler does not end because what it remembers cannot be written down: that is told, of the run that it is about."""
         from stager.adapters.results_store import ResultsStore
 
@@ -218,6 +302,10 @@ class Recording:
             write(self.opened)
         except (sqlite3.Error, OSError, StagerError) as problem:
             text = f"what the jobs of this run made cannot be recorded, so a later run makes it again: {self.path}: {problem}"
+            text += "; it is tried again until the scheduler ends, and by the next one"
             log.warning("%s", text)
+            self.again_at = self.state.now + AGAIN_S
             if run:
                 self.faults[run] = Fault(ErrorClass.TRANSIENT, UNWRITTEN_CODE, text, str(self.path))
+            return False
+        return True

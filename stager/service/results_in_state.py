@@ -14,6 +14,9 @@ from stager.planning.job_key import JobKey, key_of, unknown_input, unknown_varia
 from stager.scheduler.state import RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 
+# Two clocks that count the same seconds differ by less.
+AHEAD_S_MIN = 1.0
+
 
 def result_in(state: State, run: RunEntry, job_id: str, at: float, compute_s: float | None) -> Result | None:
     """None: it is not done by itself, or not all that bears on it is known by content."""
@@ -62,8 +65,11 @@ def is_held(state: State, file_id: str) -> bool:
     return file is not None and any(copy.state is CopyState.PRESENT for copy in file.copies.values())
 
 
-def seen_of(state: State, run: RunEntry) -> Iterator[SeenAt]:
-    """Inputs as they were when the run was submitted, and finals as they are at their destinations."""
+def seen_of(state: State, run: RunEntry, ahead_s: float) -> Iterator[SeenAt]:
+    """Inputs as they were when the run was submitted, and finals as they are at their destinations. `ahead_s`: of the scheduler's clock,
+    before that of this machine, which was set back: by that one the times of its files are told.
+    """
+    ahead_s = ahead_s if ahead_s > AHEAD_S_MIN else 0.0
     keys = {name: origin_key(origin) for name, origin in run.workflow.origins.items()}
     for lfn, declared in run.workflow.files.items():
         file = state.files[run.file_ids[lfn]]
@@ -74,9 +80,9 @@ def seen_of(state: State, run: RunEntry) -> Iterator[SeenAt]:
             # What a tenant sent lies elsewhere the next time.
             if first.token and not (run.tenant and run.workflow.origins[first.location.origin].beside_workflow):
                 where = first.location
-                yield SeenAt(keys[where.origin], where.path, first.token, file.size_bytes, file.blake3, run.submitted_at)
+                yield SeenAt(keys[where.origin], where.path, first.token, file.size_bytes, file.blake3, run.submitted_at - ahead_s)
         elif file.durable is not None and file.run == run.id and file.durable.origin in keys:
             held = file.durable
             # Written in the run's time, and not known closer.
-            facts = (file.size_bytes, file.blake3, run.finished_at or state.now, held.verified or "size", held.synced)
+            facts = (file.size_bytes, file.blake3, (run.finished_at or state.now) - ahead_s, held.verified or "size", held.synced)
             yield SeenAt(keys[held.origin], held.path, held.token, *facts)

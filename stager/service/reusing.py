@@ -10,13 +10,14 @@ import logging
 import os
 import secrets
 import sqlite3
+import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from stager.adapters.content_hash import blake3_of_each
-from stager.adapters.results_store import ResultsStore, damaged, open_to_read
+from stager.adapters.results_store import ResultsStore, open_to_read, unusable
 from stager.model.errors import InvalidInput, Refused, StagerError, Transient
 from stager.model.files import FileKind, Location, Source
 from stager.model.results import KeptOutput, Result, SeenAt, origin_key
@@ -115,7 +116,7 @@ def remembered(workflow: Workflow, path: Path, asker: Asker, answers: Answers, a
             return Remembered(decide(workflow, nothing, forced), nothing)
         return found_in(store, workflow, asker, answers, forced)
     except (sqlite3.Error, StagerError) as problem:
-        told = problem if isinstance(problem, StagerError) else damaged(path, problem)
+        told = problem if isinstance(problem, StagerError) else unusable(path, problem)
         if told.subject != str(path):
             raise
         if asker.tenant is not None:
@@ -194,6 +195,8 @@ class Look:
         self.roots = {name: root_here(origin) for name, origin in workflow.origins.items()}
         self.sent = SentBefore(asker.state_dir, asker.tenant) if asker.tenant is not None else None
         self.brought: dict[str, tuple[Path, Path]] = {}
+        # By directory, when the newest symbolic link on the way to it was made.
+        self.links: dict[Path, float] = {}
         self.unknown: dict[str, str] = {}
         self.to_fetch: list[str] = []
         self.hashed = 0
@@ -259,7 +262,7 @@ class Look:
                 continue
             found[lfn] = seen
             here = self._path_here(where)
-            if here is not None and changed_at(here) > seen.at:
+            if here is not None and self._changed_at(here) > seen.at:
                 doubtful[lfn] = here
         found |= self._made_where_sent(doubtful)
         same = self._hash({lfn: path for lfn, path in doubtful.items() if self.sent is None or self.sent.holds(path)})
@@ -298,7 +301,27 @@ class Look:
 
     def _is_settled(self, source: Source, seen: SeenAt, here: Path | None) -> bool:
         """Here the time of the last change of any kind tells, which nobody can set back; elsewhere the listing's word has to do."""
-        return changed_at(here) + SETTLED_S < seen.at if here is not None else source.settled
+        return self._changed_at(here) + SETTLED_S < seen.at if here is not None else source.settled
+
+    def _changed_at(self, path: Path) -> float:
+        """Also what it is: a link on the way may lead to another file, whose times are older."""
+        at = changed_at(path)
+        return at if at == float("inf") else max(at, self._link_made_at(path))
+
+    def _link_made_at(self, path: Path) -> float:
+        """The newest symbolic link on the way to it, of a path that leads somewhere."""
+        made_at, above = 0.0, path.parent
+        if above != path:
+            if above not in self.links:
+                self.links[above] = self._link_made_at(above)
+            made_at = self.links[above]
+        try:
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode):
+                made_at = max(made_at, found.st_ctime, self._link_made_at(above / os.readlink(path)))
+        except OSError:
+            return float("inf")
+        return made_at
 
     def _why_unknown(self, lfn: str, source: Source, seen: SeenAt | None) -> str:
         here = self._path_here(source.location) is not None

@@ -153,6 +153,29 @@ def test_a_scheduler_that_is_killed_loses_nothing_of_what_its_jobs_made(bed: Bed
     wait_until(lambda: len(json.loads(bed.stager.run("results", "list", "--json").stdout)) == 6, "all to be made up from the journal")
 
 
+def test_results_that_could_not_be_written_are_told_and_written_later(bed: Bed) -> None:
+    bed.again("--until", "a.count")
+    other = bed.results()
+    other.execute("BEGIN IMMEDIATE")
+    assert bed.again()[0] == ["b", "c", "d", "shout", "total"]
+    assert "cannot be recorded" in bed.stager.run("status").stdout
+    assert "another program writes them" in bed.stager.run("results", "forget", "--all", code=5).stderr
+    other.execute("ROLLBACK")
+    # What could be written again brings along what could not be.
+    (bed.place / "other.yml").write_text("stager: 1\nname: other\njobs: {o: {run: echo o > o, outputs: {o: 'here:out/'}}}\n")
+    bed.submit("other.yml")
+    assert bed.again() == ([], "6 of 6 jobs reused, 0 B over the WAN")
+
+
+def test_a_call_that_is_refused_forgets_nothing(bed: Bed) -> None:
+    bed.again()
+    (bed.place / "total.sh").write_text("exit 1\n")
+    bed.again(code=1)
+    count = len(json.loads(bed.stager.run("results", "list", "--json").stdout))
+    assert "could be resumed" in bed.stager.run("gc", "--results", bed.stager.json("runs")[0]["run"], code=3).stderr
+    assert len(json.loads(bed.stager.run("results", "list", "--json").stdout)) == count >= 6
+
+
 def test_a_change_behind_size_and_time_is_found_where_inputs_are_verified(short_dir: Path, sshd: Sshd) -> None:
     data = sshd.data / "lab"
     data.mkdir()

@@ -321,3 +321,59 @@ def test_what_did_not_change_is_reused_with_its_members(short_dir: Path) -> None
         assert bed.made() == ["A", "B", "D"]
     finally:
         bed.stager.end()
+
+
+RELISTED = """stager: 1
+name: relisted
+on_exists: replace
+defaults: {isolate: off, retries: 0, env_pass: [RAN]}
+jobs:
+  list: {run: 'echo list >> "$RAN"; cat {UNDECLARED} > names.txt', outputs: {names.txt: "here:out/"}}
+"""
+RELISTED_PARTS = """  part:
+    scatter: {over: names.txt, as: name}
+    run: echo {name} >> "$RAN"; echo {name} > {name}.part
+    outputs: ["{name}.part"]
+  gather: {run: cat *.part > all.txt, inputs: ["*.part"], outputs: {all.txt: "here:out/"}}
+"""
+
+
+def test_members_are_those_of_the_list_that_stands_and_not_of_an_older_making(short_dir: Path) -> None:
+    """The same job made another list in a run that scattered over nothing."""
+    bed = Bed(short_dir, reuse="on")
+    try:
+        alone = RELISTED.replace("{UNDECLARED}", str(bed.place / "given"))
+        (bed.place / "w.yml").write_text(alone + RELISTED_PARTS)
+        (bed.place / "given").write_text("a\nb\n")
+        bed.submit()
+        assert bed.made() == ["a", "b"]
+        (bed.place / "given").write_text("x\ny\n")
+        (bed.place / "w.yml").write_text(alone)
+        bed.submit("--rerun", "list")
+        (bed.place / "w.yml").write_text(alone + RELISTED_PARTS)
+        bed.submit()
+        assert (bed.place / "out/names.txt").read_text() == "x\ny\n" and bed.made() == ["x", "y"]
+    finally:
+        bed.stager.end()
+
+
+def test_a_run_that_scatters_begins_with_what_was_named_and_a_member_runs_by_its_name(short_dir: Path) -> None:
+    bed = Bed(short_dir, reuse="on")
+    try:
+        (bed.place / "w.yml").write_text(MANY)
+        (bed.place / "raw").mkdir()
+        for name in "abc":
+            (bed.place / "raw" / f"{name}.txt").write_text(f"{name}\n")
+        (bed.place / "list.sh").write_text("printf '%s\\n' a b c\n")
+        bed.submit()
+        bed.submit("--from", "gather")
+        assert bed.ran() == ["gather"]
+        bed.submit("--rerun", "part[b]")
+        assert bed.ran() == ["b"]
+        bed.submit("--from", "part[b]")
+        assert bed.ran() == ["b", "gather", "turn-b"]
+        assert "--rerun 'part[d]' names no job" in bed.submit("--rerun", "part[d]", code=2)
+        (bed.place / "list.sh").write_text("# an edit\nprintf '%s\\n' a b c\n")
+        assert "job 'list'" in bed.submit("--from", "gather", code=3) and bed.ran() == []
+    finally:
+        bed.stager.end()

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from stager.adapters.results_store import ResultsStore, open_to_read
-from stager.model.errors import Corrupt, Refused
-from stager.model.results import MadeOutput, Result, SeenAt
+from stager.adapters import results_store
+from stager.adapters.results_store import Forgotten, ResultsStore, open_to_read
+from stager.model.errors import Corrupt, Refused, Transient
+from stager.model.results import KeptOutput, MadeOutput, Result, SeenAt
+from stager.model.scatter import Scatter, ScatterForm
 
 
 def made(key: str, run: str = "w-1", job: str = "a", at: float = 1.0) -> Result:
@@ -35,7 +37,7 @@ def test_tenants_share_nothing(tmp_path: Path) -> None:
     store.write("bob", [made("k")], [seen])
     assert store.result("", "k") is None and store.seen("", "o", ["p"], finals=False) == {}
     assert store.result("bob", "k") == made("k") and store.seen("bob", "o", ["p"], finals=False) == {"p": seen}
-    assert store.forget("") == 0 and store.forget(None) == 1
+    assert store.forget("").results == 0 and store.forget(None).results == 1
 
 
 def test_an_input_and_a_final_at_one_place_are_two_things(tmp_path: Path) -> None:
@@ -49,7 +51,7 @@ def test_what_is_forgotten_is_all_of_what_is_named(tmp_path: Path) -> None:
     store = ResultsStore(tmp_path / "r")
     store.write("", [made("k1"), made("k2", "w-2"), made("k3", "w-2", "b", 9.0)])
     store.write("", used=[("k1", 20.0)])
-    assert store.forget("", run="w-2", job="a") == 1 and store.forget("", unused_since=10.0) == 1
+    assert store.forget("", run="w-2", job="a").results == 1 and store.forget("", unused_since=10.0).results == 1
     assert [result.key for result in store.results("")] == ["k1"]
 
 
@@ -75,3 +77,76 @@ def test_a_newer_or_damaged_file_is_told_and_nobody_else_can_read_it(tmp_path: P
     (tmp_path / "bad").write_bytes(b"no such file" * 1000)
     with pytest.raises(Corrupt, match="jobs run again"):
         ResultsStore(tmp_path / "bad")
+
+
+KEPT = KeptOutput("f1", 5, "b")
+
+
+def test_what_is_forgotten_is_forgotten_with_all_that_hangs_on_it_or_not_at_all(tmp_path: Path) -> None:
+    """A file that a node keeps, and that no result names, would stay there for ever."""
+    store = ResultsStore(tmp_path / "r")
+    store.write("", [made("k1"), made("k2", job="b")], kept=[("k1", "out", KEPT)])
+    store.db.execute("CREATE TRIGGER fails BEFORE DELETE ON kept BEGIN SELECT RAISE(ABORT, 'the power fails'); END")
+    with pytest.raises(Corrupt, match="the power fails"):
+        store.forget("")
+    assert store.count() == 2 and store.kept_files() == [("", KEPT)]
+    store.db.execute("DROP TRIGGER fails")
+    assert store.forget("", job="b") == Forgotten(1, 0) and store.forget("") == Forgotten(1, 1)
+
+
+def test_what_may_pass_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody moves the file away because another program writes it."""
+    monkeypatch.setattr(results_store, "BUSY_S", 0.01)
+    store, other = ResultsStore(tmp_path / "r"), sqlite3.connect(tmp_path / "r", isolation_level=None)
+    store.write("", [made("k1")])
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Transient, match="another program writes them: wait until it has ended, and try again"):
+        store.forget("")
+    other.execute("ROLLBACK")
+    new = sqlite3.connect(tmp_path / "new", isolation_level=None)
+    new.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(Transient, match="another program"):
+        ResultsStore(tmp_path / "new")
+    new.close()
+    store.db.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(sqlite3.OperationalError) as full:
+        store.write("", [made(f"k{number}") for number in range(1000)])
+    assert "make room on the disk" in results_store.unusable(store.path, full.value).message
+
+
+def test_what_a_node_lost_and_has_again_is_kept(tmp_path: Path) -> None:
+    """Lost and made again between two writes: the newest is that it is there."""
+    store = ResultsStore(tmp_path / "r")
+    store.write("", [made("k")], kept=[("k", "out", KEPT)], gone=["f1"])
+    assert store.kept("", "k") == {("k", "out"): KEPT}
+    store.write("", gone=["f1"])
+    assert store.kept("", "k") == {}
+
+
+def test_a_list_is_that_of_the_content_it_was_read_from(tmp_path: Path) -> None:
+    """A job may make something else with the same key, in a run that scatters over nothing."""
+    each = Scatter("part", "names", ("name",), "list", ScatterForm.LINES)
+    store = ResultsStore(tmp_path / "r")
+    store.write("", [made("k")], members=[("k", each, "b1", (("x",),))])
+    store.close()
+    store = ResultsStore(tmp_path / "r")
+    assert store.members("", "k", each, "b1") == (("x",),)
+    assert store.members("", "k", each, "b2") is None and store.members("bob", "k", each, "b1") is None
+
+
+def test_lists_of_before_that_say_not_of_which_content_they_are_count_for_nothing(tmp_path: Path) -> None:
+    each = Scatter("part", "names", ("name",), "list", ScatterForm.LINES)
+    ResultsStore(tmp_path / "r").close()
+    db = sqlite3.connect(tmp_path / "r")
+    db.execute("DROP TABLE member_lists")
+    columns = "tenant TEXT, key TEXT, path TEXT, form TEXT, columns TEXT, rows TEXT"
+    db.execute(f"CREATE TABLE members ({columns}, PRIMARY KEY (tenant, key, path, form, columns)) WITHOUT ROWID")
+    db.execute("INSERT INTO members VALUES ('', 'k', 'names', 'lines', '[\"name\"]', '[[\"x\"]]')")
+    db.commit()
+    db.close()
+    store = open_to_read(tmp_path / "r")
+    assert store is not None and store.members("", "k", each, "b1") is None and store.members_before("", "w", "a", each) is None
+    store.close()
+    store = ResultsStore(tmp_path / "r")
+    assert store.members("", "k", each, "b1") is None
+    assert store.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'members'").fetchone() is None

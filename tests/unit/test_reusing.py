@@ -12,7 +12,7 @@ import pytest
 
 from stager.adapters.content_hash import blake3_of_each
 from stager.adapters.results_store import ResultsStore
-from stager.model.errors import Corrupt, Transient
+from stager.model.errors import Corrupt, Refused, Transient
 from stager.model.files import Destination, File, Location, Source
 from stager.model.results import MadeOutput, Result, SeenAt, origin_key
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
@@ -24,8 +24,9 @@ from stager.scheduler.entering import content_of
 from stager.scheduler.events import IDS
 from stager.service import reusing
 from stager.service.prepare import SubmitContext, SubmitOptions, as_asked, found_before
-from stager.service.reusing import Asker, remembered, reuse_lines
+from stager.service.reusing import SETTLED_S, Asker, remembered, reuse_lines
 from stager.service.settings import Settings, read_settings
+from tests.testbed.waiting import wait_until
 from tests.unit.reader_origins import DirectoryAccess
 
 OLD_S = 60.0
@@ -170,3 +171,28 @@ def test_finals_of_an_earlier_submit_come_to_their_new_place_whatever_came_along
     found.brought["a"] = (gone, new)
     with pytest.raises(Transient, match="went just now"):
         found.bring_finals()
+
+
+@pytest.mark.parametrize("is_directory", [False, True])
+def test_an_input_behind_a_link_that_leads_elsewhere_now_is_hashed(place: Place, is_directory: bool) -> None:
+    """As `current`, where all versions were unpacked long ago, with the same times."""
+    there = place.root / "versions"
+    for name, text in (("v1", "input\n"), ("v2", "INPUT\n")):
+        (there / name).mkdir(parents=True)
+        (there / name / "in").write_text(text)
+        os.utime(there / name / "in", (1_700_000_000, 1_700_000_000))
+    link, target = (place.root / "in", "versions/{}/in") if not is_directory else (place.root / "current", "versions/{}")
+    (place.root / "in").unlink()
+    link.symlink_to(target.format("v1"))
+    if is_directory:
+        (place.root / "in").symlink_to("current/in")
+    place.edited()
+    begun = time.time()
+    wait_until(lambda: time.time() > begun + SETTLED_S + 0.3, "all to have settled")
+    place.remember(at=time.time() - 0.1)
+    place.hashed.clear()
+    assert place.asked().reuse.reused.keys() == {"a"} and "in" not in place.hashed
+    link.unlink()
+    link.symlink_to(target.format("v2"))
+    with pytest.raises(Refused, match="`touch` it"):
+        place.asked()
