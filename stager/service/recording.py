@@ -21,7 +21,7 @@ from stager.scheduler.states import RunState
 
 if TYPE_CHECKING:
     from stager.adapters.results_store import Named, ResultsStore
-    from stager.model.results import KeptOutput, Result, SeenAt
+    from stager.model.results import KeptOutput, MadeOutput, Result, SeenAt
 
 log = logging.getLogger(__name__)
 # Written together while a run goes on. What is left is written when it ends.
@@ -36,7 +36,7 @@ UNWRITTEN_CODE = "results_unwritten"
 @dataclass(slots=True)
 class Unwritten:
     """Of one run. `held`: of the same jobs, what nodes hold; `named`: what outputs of them name; `used`: what it reuses. `seen`: once it is
-    over. `again_with`: it could not be written, and is tried again with so many results at the latest; 0: it was not tried.
+    over. `again_with`: it is to be written, and where that cannot be, again with so many results at the latest; 0: it is not yet.
     """
 
     tenant: str
@@ -51,6 +51,9 @@ class Unwritten:
     @property
     def size(self) -> int:
         return len(self.results) + len(self.seen)
+
+    def is_due(self) -> None:
+        self.again_with = len(self.results) + WRITE_TOGETHER
 
 
 class Recording:
@@ -125,14 +128,22 @@ class Recording:
                     continue
                 # Whoever had it go on did not get to say so.
                 self._reopen(run.id)
+            known = self._known_of(run)
             found = (result_in(self.state, run, job_id, self.state.now, None) for job_id in run.jobs)
             for result in found:
-                if result is not None:
+                if result is not None and known.get(result.key) != result.outputs:
                     self._add(run, result)
             if run.state is RunState.FINISHED:
                 self._run_ended(run.id)
         if self.state.policy.keep_results_bytes:
             self._note_gone_of(list(self._kept_files()))
+
+    def _known_of(self, run: RunEntry) -> dict[str, tuple[MadeOutput, ...]]:
+        """What is written of it, by key: more was known of these jobs when they ended than is now."""
+        known: dict[str, tuple[MadeOutput, ...]] = {}
+        if self.path.exists():
+            self._try_to(run.id, lambda store: known.update({each.key: each.outputs for each in store.results(run.tenant, run=run.id)}))
+        return known
 
     def _job_ended(self, event: ev.AttemptEnded) -> None:
         run = self.state.runs.get(event.run)
@@ -146,11 +157,8 @@ class Recording:
             if len(each.results) >= max(WRITE_TOGETHER, each.again_with):
                 self._write(event.run)
 
-    def _of(self, run: RunEntry) -> Unwritten:
-        return self.waiting.setdefault(run.id, Unwritten(run.tenant))
-
     def _add(self, run: RunEntry, result: Result) -> Unwritten:
-        unwritten = self._of(run)
+        unwritten = self.waiting.setdefault(run.id, Unwritten(run.tenant))
         unwritten.results.append(result)
         for each in run.workflow.scatters:
             rows = each.rows if each.rows is not None else run.members.get(each.name)
@@ -209,29 +217,31 @@ class Recording:
 
         seen = tuple(seen_of(self.state, run, self.ahead_s()))
         if run.workflow.anew:
-            self._try_to(run_id, lambda store: self._compare(store, run, seen))
-        unwritten = self._of(run)
+            self._try_to(run_id, lambda store: self.faults.update(disguised(store, run, seen)))
+        unwritten = self.waiting.setdefault(run.id, Unwritten(run.tenant))
         unwritten.seen, unwritten.is_over = seen, True
         self._write(run_id)
 
-    def _compare(self, store: ResultsStore, run: RunEntry, seen: Sequence[SeenAt]) -> None:
-        """Inputs were fetched anew: what is cached and remembered under the same token has another content where they changed."""
-        inputs = [each for each in seen if not each.verified]
-        paths: dict[str, list[str]] = {}
-        for each in inputs:
-            paths.setdefault(each.origin, []).append(each.path)
-        known = {origin: store.seen(run.tenant, origin, wanted, finals=False) for origin, wanted in paths.items()}
-        for each in inputs:
-            before = known[each.origin].get(each.path)
-            if before is not None and before.token == each.token and before.blake3 != each.blake3:
-                text = f"the content of the input {each.path} changed, and its size and time are what they were"
-                text += "; `touch` it at its origin, or later runs take what is cached of it for what it is"
-                log.warning("run %s: %s", run.id, text)
-                self.faults[run.id] = Fault(ErrorClass.CORRUPT, "input_disguised", text, each.path)
-                return
-
     def _write(self, run_id: str) -> bool:
-        """In one transaction, and what waits of others after it: what held them up may be over."""
+        """After what could not be written before, since the newest counts."""
+        self.waiting[run_id].is_due()
+        return self._write_all()
+
+    def _write_all(self) -> bool:
+        """All that is due, and what nodes hold no more; until the first that cannot be written."""
+        self.again_at = None
+        due = [run for run, each in self.waiting.items() if each.again_with]
+        for run in due:
+            if not self._put(run):
+                for other in due:
+                    self.faults.setdefault(other, self.faults[run])
+                self._let_go()
+                return False
+        noted = all(self._reopen(run) for run in list(self.reopened))
+        return noted and (not self.gone or self._write_gone())
+
+    def _put(self, run_id: str) -> bool:
+        """In one transaction."""
         each = self.waiting[run_id]
         complete = run_id if each.is_over and run_id not in self.left else ""
 
@@ -242,26 +252,14 @@ class Recording:
             store.write(each.tenant, each.results, each.seen, each.used, complete, held, self.gone, each.named)
 
         if not self._try_to(run_id, put):
-            each.again_with = len(each.results) + WRITE_TOGETHER
-            self._let_go()
+            each.is_due()
             return False
         del self.waiting[run_id]
         self.gone = []
         self.reopened.discard(run_id)
         if run_id in self.faults and self.faults[run_id].code == UNWRITTEN_CODE and run_id not in self.left:
             del self.faults[run_id]
-        if self.again_at is not None:
-            self._write_all()
         return True
-
-    def _write_all(self) -> None:
-        """All that could not be written before, and what nodes hold no more; until the first that cannot be again."""
-        self.again_at = None
-        failed = [run for run, each in self.waiting.items() if each.again_with]
-        written = all(run not in self.waiting or self._write(run) for run in failed)
-        written = written and all(self._reopen(run) for run in list(self.reopened))
-        if written and self.gone:
-            self._write_gone()
 
     def _let_go(self) -> None:
         """Of too much the oldest. Such a run is not called complete, so the next scheduler takes all of it from the journal."""
@@ -289,7 +287,7 @@ class Recording:
         if any(made.kept and run.file_ids[made.lfn] != made.kept for each in event.reused for made in each.outputs):
             # It was planned with what is not there any more.
             self._note_gone_of([made.kept for each in event.reused for made in each.outputs if made.kept in self._kept_files()])
-        self._of(run).used += [(each.key, event.at) for each in event.reused]
+        self.waiting.setdefault(run.id, Unwritten(run.tenant)).used += [(each.key, event.at) for each in event.reused]
         self._write(event.run)
 
     def _try_to(self, run: str, write: Callable[[ResultsStore], object]) -> bool:
@@ -306,6 +304,24 @@ class Recording:
             log.warning("%s", text)
             self.again_at = self.state.now + AGAIN_S
             if run:
-                self.faults[run] = Fault(ErrorClass.TRANSIENT, UNWRITTEN_CODE, text, str(self.path))
+                # That an input is not what it seems counts for more.
+                self.faults.setdefault(run, Fault(ErrorClass.TRANSIENT, UNWRITTEN_CODE, text, str(self.path)))
             return False
         return True
+
+
+def disguised(store: ResultsStore, run: RunEntry, seen: Sequence[SeenAt]) -> dict[str, Fault]:
+    """Inputs were fetched anew: what is cached and remembered under the same token has another content where they changed. By run."""
+    inputs = [each for each in seen if not each.verified]
+    paths: dict[str, list[str]] = {}
+    for each in inputs:
+        paths.setdefault(each.origin, []).append(each.path)
+    known = {origin: store.seen(run.tenant, origin, wanted, finals=False) for origin, wanted in paths.items()}
+    for each in inputs:
+        before = known[each.origin].get(each.path)
+        if before is not None and before.token == each.token and before.blake3 != each.blake3:
+            text = f"the content of the input {each.path} changed, and its size and time are what they were"
+            text += "; `touch` it at its origin, or later runs take what is cached of it for what it is"
+            log.warning("run %s: %s", run.id, text)
+            return {run.id: Fault(ErrorClass.CORRUPT, "input_disguised", text, each.path)}
+    return {}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from stager.adapters import results_store
 from stager.adapters.results_store import ResultsStore, open_to_read
@@ -268,3 +269,45 @@ def test_what_was_seen_is_told_by_the_clock_that_files_are_told_by(tmp_path: Pat
     machine, _ = simulated(tmp_path / "r2", live=True, ahead_s=0.01)
     run = machine.state.runs["w-1"]
     assert ("out", run.finished_at) in ResultsStore(tmp_path / "r2").db.execute("SELECT path, at FROM seen").fetchall()
+
+
+def test_the_newest_counts_also_where_the_one_before_could_not_be_written_in_time(tmp_path: Path, impatient: None) -> None:
+    path = tmp_path / "r"
+    ended: list[ev.AttemptEnded] = []
+    hear = locked_while(path, is_end_of_run)
+
+    def listen(recording: Recording, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> None:
+        ended.extend(event for event in events if type(event) is ev.AttemptEnded and event.job == "a")
+        hear(recording, events, commands)
+
+    machine, recording = simulated(path, live=True, hear=listen)
+    other = machine.state.runs["w-2"] = replace(machine.state.runs["w-1"], id="w-2")
+    # The first one's job could not be written in time, either.
+    recording.waiting["w-1"].results.append(ResultsStore(path).results("")[0])
+    recording.saw([structs.replace(ended[0], run=other.id)], [finished("w-2")])
+    assert [result.run for result in ResultsStore(path).results("")] == ["w-2"]
+
+
+def test_all_runs_that_cannot_be_written_are_told_of(tmp_path: Path, impatient: None) -> None:
+    path = tmp_path / "r"
+    machine, recording = simulated(path, live=True, hear=locked_while(path, is_end_of_run))
+    machine.state.runs["w-2"] = replace(machine.state.runs["w-1"], id="w-2")
+    with locked(path):
+        recording.saw((), [finished("w-2")])
+    assert recording.faults.keys() == {"w-1", "w-2"}
+    recording.close()
+    assert not recording.faults and ResultsStore(path).complete() == {"w-1", "w-2"}
+
+
+def test_what_is_written_of_a_run_keeps_what_was_known_when_its_job_ended(tmp_path: Path, impatient: None) -> None:
+    """How long it took, and that it was used, is in no state."""
+    path = tmp_path / "r"
+    machine, _ = simulated(path, live=True, hear=Recording.saw)
+    store = ResultsStore(path)
+    store.reopen("w-1")
+    (before,) = store.results("")
+    store.write("", used=[(before.key, 99.0)])
+    machine.state.now = 50.0
+    Recording(path, machine.state, in_step).saw((), ())
+    (after,) = [result for result in store.results("") if result.job == "a"]
+    assert store.complete() == {"w-1"} and after.compute_s and (after.made_at, after.last_used_at) == (before.made_at, 99.0)
