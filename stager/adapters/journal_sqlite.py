@@ -140,7 +140,7 @@ class SqliteJournal:
 
     def read_beside(self) -> Iterator[Batch]:
         """As `batches`, from any thread, while the writer goes on."""
-        db = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)
+        db = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
         try:
             yield from self._batches(db, 0)
         finally:

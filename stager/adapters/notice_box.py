@@ -147,5 +147,5 @@ def owed_in(path: Path) -> list[Owed]:
     """All, the oldest first, also beside a scheduler that goes on. Empty where there is no box."""
     if not path.exists():
         return []
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
         return [owed for row in db.execute(f"SELECT {COLUMNS} FROM owed ORDER BY number") if (owed := owed_of(row)) is not None]

@@ -6,13 +6,11 @@ told is for the administrator to say, at the submit.
 
 from __future__ import annotations
 
-import re
-
 from stager.model.notices import OF_RUNS
 from stager.model.workflow import RunTarget
 from stager.readers.lines import Node, nearest
 from stager.readers.native_form import Fields, Form
-from stager.readers.notify import ADDRESS, NAME, split_url
+from stager.readers.notify import ADDRESS, ESCAPED, NAME, url_of
 
 NOTIFY_KEYS = ("webhook", "mail", "secret", "on")
 TARGETS_MAX = 8
@@ -48,9 +46,9 @@ def kinds_of(form: Form, fields: Fields) -> tuple[str, ...]:
 
 
 def webhook_of(text: str) -> str:
-    url = split_url(text)
-    if url is None or url.scheme not in ("http", "https") or not url.hostname or re.search(r"[\s\x00-\x20]", text):
-        raise ValueError("a webhook is a URL, as in https://hooks.example.org/stager")
+    url = url_of(text)
+    if url is None:
+        raise ValueError(f"a webhook is a URL, as in https://hooks.example.org/stager{ESCAPED}")
     if url.username is not None or url.password is not None:
         raise ValueError("a webhook's URL holds no user and no password; name a `secret` of the administrator to sign with")
     return text

@@ -30,8 +30,9 @@ AWAY_AFTER_S = 600.0
 SENDMAIL = "/usr/sbin/sendmail"
 FILE_BYTES_MAX = 1 << 20
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+ESCAPED = ", and letters beyond ASCII in its path as %C3%BC"
 SECRET = re.compile(r"file:.+|env:[A-Za-z_][A-Za-z0-9_]*")
-ADDRESS = re.compile(r"[^\s@<>,;:\"()\\-][^\s@<>,;:\"()\\]*@[A-Za-z0-9.-]+|[A-Za-z0-9_][A-Za-z0-9._-]*")
+ADDRESS = re.compile(r"(?!-)[^\s\x00-\x1f\x7f-\x9f@<>,;:\"()\\]+@[A-Za-z0-9.-]+|[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 def read_notify(path: Path) -> NotifyRules | None:
@@ -127,21 +128,24 @@ def kinds_of(value: Any, source: str, key: str) -> frozenset[NoticeKind]:
 def webhook_of(value: Mapping[str, Any], source: str, key: str) -> str:
     """By TLS, unless it stays on this machine or the file says otherwise: what is told is nobody else's business."""
     text = value["webhook"]
-    url = split_url(text) if isinstance(text, str) else None
-    if url is None or url.scheme not in ("http", "https") or not url.hostname or re.search(r"[\s\x00-\x20]", text):
-        raise wrong(source, key, "should be a URL, as in 'https://hooks.example.org/stager'")
+    url = url_of(text) if isinstance(text, str) else None
+    if url is None:
+        raise wrong(source, key, f"should be a URL, as in 'https://hooks.example.org/stager'{ESCAPED}")
     if url.username is not None or url.password is not None:
         raise wrong(source, key, "should hold no user and no password; sign what is sent with `secret`")
-    if url.scheme == "http" and not is_loopback(url.hostname) and value.get("allow_http") is not True:
+    if url.scheme == "http" and not is_loopback(url.hostname or "") and value.get("allow_http") is not True:
         raise wrong(source, key, "would be told in plain text; write https://, or allow_http = true")
     return str(text)
 
 
-def split_url(text: str) -> SplitResult | None:
+def url_of(text: str) -> SplitResult | None:
+    """None: it is none that can be called."""
     try:
-        return urlsplit(text)
+        url = urlsplit(text)
+        good = url.scheme in ("http", "https") and url.hostname and url.port != 0 and not re.search(r"[\s\x00-\x20\x7f]", text)
     except ValueError:
         return None
+    return url if good and (url.path + url.query).isascii() else None
 
 
 def is_loopback(host: str) -> bool:

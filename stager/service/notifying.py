@@ -10,6 +10,7 @@ import logging
 import sqlite3
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -48,6 +49,8 @@ class Notifier:
         self.last = self.written = 0
         self.changed = threading.Condition()
         self.made = 0
+        # How often who is told has refused a notice, by its number. Whom nobody reaches refuses nothing.
+        self.refusals: dict[int, int] = {}
         self.ending = False
         self.threads = [
             threading.Thread(target=self._tell, args=(each,), name=f"notify {each.name}", daemon=True) for each in rules.targets
@@ -229,16 +232,28 @@ class Notifier:
         """False: it is to be tried again later."""
         try:
             self.ways.deliver(target, owed.id, owed.body, public_only=public_only)
-        except Undelivered as problem:
-            hopeless = (problem.refused and owed.tries + 1 >= REFUSALS_MAX) or time.time() - owed.made_at > OWED_S_MAX
+        except Exception as found:
+            problem = found if isinstance(found, Undelivered) else defect(owed, found)
+            refusals = self.refusals.pop(owed.number, 0) + problem.refused
+            hopeless = refusals >= REFUSALS_MAX or time.time() - owed.made_at > OWED_S_MAX
+            if refusals and not hopeless:
+                self.refusals[owed.number] = refusals
             if hopeless:
                 log.error("notice %s to %s is given up: %s", owed.id, target.name, problem)
             elif not owed.tries:
                 log.warning("notice %s to %s is owed, since %s; it is tried again", owed.id, target.name, problem)
             self.box.failed(owed, str(problem), given_up=hopeless)
             return hopeless
+        self.refusals.pop(owed.number, None)
         self.box.delivered(owed)
         return True
+
+
+def defect(owed: Owed, found: Exception) -> Undelivered:
+    """The thread goes on: it tells others too. What was raised may have anything in it, so the log gets its kind and place."""
+    where = "".join(traceback.format_tb(found.__traceback__))
+    log.error("a defect of stager: notice %s cannot be told (%s)\n%s", owed.id, type(found).__name__, where)
+    return Undelivered(f"a defect of stager ({type(found).__name__}), of which scheduler.log says more", refused=True)
 
 
 def notifier_of(file: Path, place: Path, environ: Mapping[str, str], journal: SqliteJournal) -> Notifier | None:

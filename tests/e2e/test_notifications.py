@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from stager.adapters.journal_sqlite import SqliteJournal
-from stager.adapters.notice_ways import HTTP_S
+from stager.adapters.notice_ways import HTTP_S, Undelivered, post
 from stager.runtime.deciding import deciding_digest
 from stager.service.notices import NoticeFold
 from stager.service.notifying import CLOSE_S
@@ -385,4 +385,19 @@ def test_mail_goes_out_by_a_real_sendmail(bed: Bed) -> None:
         "you@example.org",
     ]
     ended = next(mail for to, mail in mails if to == "you@example.org")
+    words = [line.partition(": ")[0] for line in ended.get_content().splitlines() if ": " in line]
     assert ended["Stager-Notice"] and "outcome: succeeded" in ended.get_content()
+    assert "facts" not in words and len(set(words)) == len(words), "each fact stands there once"
+
+
+def test_a_webhook_is_called_at_each_address_of_its_host_until_one_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that a host of the public internet has may not be reached from here, as those of IPv6 where there is none."""
+    web = Web(tmp_path / "web", locations="location /in { return 204; }")
+    web.start()
+    try:
+        monkeypatch.setenv("SSL_CERT_FILE", str(web.ca_file))
+        post(f"{web.tls_url}/in", "n", b"{}", b"", ("127.0.0.77", web.where.address))
+        with pytest.raises(Undelivered, match="localhost does not answer: Connection refused"):
+            post(f"{web.tls_url}/in", "n", b"{}", b"", ("127.0.0.77", "127.0.0.78"))
+    finally:
+        web.stop()

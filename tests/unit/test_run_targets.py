@@ -45,8 +45,11 @@ def test_a_workflow_names_webhooks_and_addresses_and_nothing_else(tmp_path: Path
         ("{mail: me@example.org, webhook: 'https://x.org/'}", "exactly one of webhook and mail"),
         ("{mail: root}", "no address"),
         ("{mail: '-oQ/tmp@x.org'}", "no address"),
+        ('{mail: "a\\ab@x.org"}', "no address"),
         ("{webhook: 'ftp://x.org/'}", "a webhook is a URL"),
-        ("{webhook: 'https://[x'}", "a webhook is a URL"),
+        ("{webhook: 'https://[x/'}", "a webhook is a URL"),
+        ("{webhook: 'https://x.org:70000/'}", "a webhook is a URL"),
+        ("{webhook: 'https://x.org/\u00fc'}", "beyond ASCII in its path as %C3%BC"),
         ("{webhook: 'https://me:hunter2@x.org/'}", "no user and no password"),
         ("{webhook: 'https://x.org/', secret: 'file:/etc/key'}", "a secret is never in a workflow"),
         ("{mail: me@x.org, secret: lab}", "a secret signs what a webhook gets"),
@@ -115,6 +118,22 @@ def test_a_name_that_means_another_address_by_now_is_not_called_there(monkeypatc
     with pytest.raises(Undelivered, match="not of the public internet"):
         Ways({}, "/bin/false").deliver(target, "n", b"{}", public_only=True)
     assert called == [("1.1.1.1", 443)]
+
+
+def test_an_address_of_ipv6_is_called_at_the_port_of_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the address is taken for a port."""
+    called: list[Any] = []
+
+    def connect(address: tuple[str, int], *_: Any) -> socket.socket:
+        called.append(address)
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    for public_only in (True, False):
+        with pytest.raises(Undelivered, match="2606:4700::1111 does not answer"):
+            target = Target("t", frozenset(), webhook="https://[2606:4700::1111]/in")
+            Ways({}, "/bin/false").deliver(target, "n", b"{}", public_only=public_only)
+    assert called == [("2606:4700::1111", 443)] * 2
 
 
 def test_people_see_of_a_url_its_host_only() -> None:
