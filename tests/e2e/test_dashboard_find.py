@@ -230,6 +230,9 @@ def test_a_list_that_cannot_be_had_says_why_and_what_to_do_until_it_is_there(bed
     seen.run("""const real = fetch; window.answered = null; window.fetch = async (path, options) => {
       if (window.answered === null || !/\\/(files|jobs|cost)/.test(path)) return real(path, options);
       if (window.answered === 0) throw new TypeError('no line');
+      if (window.answered === 200) return new Response(new ReadableStream({ start(body) {
+        body.enqueue(new TextEncoder().encode('{"files": ['));
+        body.error(new TypeError('network error')); } }));
       const headers = { 'Content-Type': 'application/problem+json' };
       return new Response(window.body, { status: window.answered, headers }); }""")
     defect = '{"detail": "GET /files failed by a defect of the service", "fix": "tell the administrator of the service"}'
@@ -238,6 +241,7 @@ def test_a_list_that_cannot_be_had_says_why_and_what_to_do_until_it_is_there(bed
         (503, '{"detail": "the scheduler starts; ask again in a moment", "fix": "ask again in a moment"}', "starts; ask again in a moment"),
         (502, "<h1>of a proxy</h1>", "the service answered 502; if it goes on doing so, tell its administrator"),
         (0, "", "the service does not answer; it is asked again"),
+        (200, "", "the service does not answer; it is asked again"),
     ):
         seen.run("window.answered = arguments[0]; window.body = arguments[1]", status, body)
         seen.click('[data-standing="durable"] summary')

@@ -55,13 +55,23 @@ async function call(path, headers, signal, method = "GET") {
   }
 }
 
+// A line that breaks in the middle of an answer is one that gives none.
+async function bodyOf(answer, signal) {
+  try {
+    return await answer.json();
+  } catch (problem) {
+    if (signal?.aborted) throw problem;
+    throw away();
+  }
+}
+
 // The same object again where nothing has changed.
 export async function get(path, signal) {
   const known = answers.get(path);
   const answer = await call(path, known?.tag ? { "If-None-Match": known.tag } : {}, signal);
   if (answer.status === 304 && known) return known.body;
   if (!answer.ok) throw await problemOf(answer);
-  const body = await answer.json();
+  const body = await bodyOf(answer, signal);
   answers.delete(path);
   answers.set(path, { tag: answer.headers.get("ETag"), body });
   if (answers.size > ANSWERS_MAX) answers.delete(answers.keys().next().value);
@@ -72,7 +82,7 @@ export async function get(path, signal) {
 export async function post(path, signal) {
   const answer = await call(path, {}, signal, "POST");
   if (!answer.ok) throw await problemOf(answer);
-  return answer.json();
+  return bodyOf(answer, signal);
 }
 
 export const name = encodeURIComponent;
