@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import types
+from collections import Counter
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from stager import wire
+from stager import rest, wire
 from stager.adapters.run_records import RunRecord
 from stager.model.tenants import Scope
 from stager.service.engine_service import EngineService
 from stager.service.lifetime import Lifetime
+from stager.service.rest.accounts import accounts_router
 from stager.service.rest.callers import Caller, run_of
 from stager.service.rest.engines import calls_router, rights_of_tenants
 from stager.service.rest.limits import READING_EACH_MAX, READING_MAX, Limiter, Waits
@@ -99,6 +101,57 @@ def test_rights_are_looked_up_for_a_few_at_a_time(path: str, monkeypatch: pytest
             return submissions.most
 
     assert asyncio.run(play()) == READING_EACH_MAX
+
+
+class SlowJournal:
+    """What is worked out of a journal that takes long to be read."""
+
+    def __init__(self) -> None:
+        self.go, self.now, self.most = asyncio.Event(), Counter[str](), Counter[str]()
+
+    async def cost(self, run: str) -> rest.RunCost:
+        tenant = run.partition("-")[0]
+        self.now[tenant] += 1
+        self.most[tenant] = max(self.most[tenant], self.now[tenant])
+        await self.go.wait()
+        self.now[tenant] -= 1
+        words: Any = {"currency": "USD", "prices_date": "", "instance": "", "lines": [], "missing": []}
+        return rest.RunCost(run=run, final=True, nodes=1, wall_s=0.0, total=0.0, **words)
+
+    async def explained(self, run: str, *_: Any) -> wire.Explanation:
+        await self.cost(run)
+        return wire.Explanation(subject=run, lines=[])
+
+
+def test_a_tenant_has_one_answer_at_a_time_that_all_of_the_journal_is_read_for() -> None:
+    """With six runs one had all threads of a machine with two cores, and with as many questions all turns of whoever reads timelines."""
+
+    async def play() -> Counter[str]:
+        journal, app = SlowJournal(), FastAPI()
+
+        async def own(run: str, caller: Caller) -> Any:
+            return None
+
+        app.include_router(accounts_router(own, journal, journal, types.SimpleNamespace()))  # type: ignore[arg-type]
+
+        @app.middleware("http")
+        async def let_in(request: Request, go_on: Any) -> Any:
+            request.state.caller = Caller(request.url.path.split("/")[2].partition("-")[0], Scope.READ, "t")
+            return await go_on(request)
+
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+            paths = [f"/runs/alice-{at}/{what}" for at in range(ASKED) for what in ("cost", "explain?job=j")]
+            asking = [asyncio.create_task(client.get(path)) for path in (*paths, "/runs/bob-1/cost")]
+            async with asyncio.timeout(20):
+                while not journal.now["bob"]:
+                    await asyncio.sleep(0.01)
+            # Whoever else wanted to begin had its time.
+            await asyncio.sleep(0.2)
+            journal.go.set()
+            assert [answer.status_code for answer in await asyncio.gather(*asking)] == [200] * len(asking)
+            return journal.most
+
+    assert asyncio.run(play()) == {"alice": 1, "bob": 1}
 
 
 def test_all_turns_taken_hold_up_nothing_else_that_is_done_on_threads() -> None:

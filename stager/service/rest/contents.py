@@ -22,6 +22,7 @@ from stager.model.errors import Refused
 from stager.scheduler.state import State
 from stager.service.queries import RunQueries
 from stager.service.rest.callers import Own, Reader, Submitter
+from stager.service.rest.limits import Turns
 from stager.service.sent_contents import SentStores
 from stager.service.sent_directories import SentDirectories
 from stager.service.sent_places import TREES
@@ -41,13 +42,12 @@ Digest = Annotated[str, Path(pattern=rest.DIGEST_PATTERN)]
 
 def contents_router(stores: SentStores) -> APIRouter:
     router = APIRouter(tags=["contents"])
-    # A tenant has one thread at a time: all share them.
-    locks: dict[str, asyncio.Lock] = {}
+    turns = Turns()
 
     @router.post("/contents")
     async def missing(body: rest.ContentsQuestion, caller: Submitter) -> rest.ContentsMissing:
         """The contents that you have still to send, and how much of each came already. The others are kept for an hour at least."""
-        async with locks.setdefault(caller.tenant, asyncio.Lock()):
+        async with turns.of(caller.tenant):
             found = await asyncio.to_thread(stores.of(caller.tenant).missing, body.contents)
         return rest.ContentsMissing(missing=found, bytes_max=stores.directory_bytes_max, files_max=rest.SENT_FILES_MAX)
 
@@ -55,7 +55,7 @@ def contents_router(stores: SentStores) -> APIRouter:
     async def receive(request: Request, sha256: Digest, caller: Submitter, size_bytes: Size, offset: Offset = 0) -> rest.ContentReceived:
         """A part of a content. The last one is answered when the digest of all was computed; a content with another is dropped."""
         body = await request.body()
-        async with locks.setdefault(caller.tenant, asyncio.Lock()):
+        async with turns.of(caller.tenant):
             return await asyncio.to_thread(stores.of(caller.tenant).take, sha256, size_bytes, offset, body)
 
     return router

@@ -70,5 +70,15 @@ class Waits:
             self.open[tenant] -= 1
 
 
+class Turns:
+    """One answer of a kind at a time for each tenant, on the threads that all share: who asks for many waits for its own only."""
+
+    def __init__(self) -> None:
+        self.each: dict[str, asyncio.Lock] = {}
+
+    def of(self, tenant: str) -> asyncio.Lock:
+        return self.each.setdefault(tenant, asyncio.Lock())
+
+
 class TooManyOpen(Transient):
     """Answered with 429."""
