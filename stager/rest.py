@@ -192,7 +192,7 @@ class Resumption(Sent):
 
 class Submitted(wire.Body):
     """`repeated`: this idempotency key had made the run before. `jobs_reused`: of its jobs, those that need not run; `reuse`: what there is
-    to say of that, in words.
+    to say of that, and of the plan that was chosen by a budget or a deadline, in words.
     """
 
     run: str

@@ -36,7 +36,18 @@ def way_of(workflow: Workflow, topology: Topology, cluster: Cluster, paid: Clust
     how = f"on {len(keeps_to)} of {plan.nodes} nodes" if plan.nodes > 1 else "on the node here"
     if any(file.access is Access.DIRECT for file in plan.files):
         how += ", reading some inputs directly"
-    return Way(how, plan, budget, wall_s, wall_s_most, money_of(budget, expected, wall_s), money_of(budget, most, wall_s_most))
+    money, money_most = money_of(budget, expected, wall_s), money_of(budget, most, wall_s_most)
+    return Way(how, plan, budget, wall_s, wall_s_most, money, money_most, unpriced=unpriced(workflow, paid, budget, io_nodes))
+
+
+def unpriced(workflow: Workflow, paid: ClusterPrices, budget: Budget, io_nodes: int) -> tuple[str, ...]:
+    """What a run here would have to pay, and the table has no price of. No run keeps objects."""
+    wanted = {
+        "egress": budget.fetch_charged or budget.upload_charged,
+        "requests": any(origin.kind is OriginKind.S3 for origin in workflow.origins.values()),
+        "volumes": io_nodes and not paid.io.own_disk,
+    }
+    return tuple([name for name in paid.missing if wanted.get(name)])
 
 
 def unlimited(workflow: Workflow, cluster: Cluster, paid: ClusterPrices, compute_nodes: int, io_nodes: int, volume_bytes: int) -> Budget:

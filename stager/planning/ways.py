@@ -37,7 +37,8 @@ class Within:
 @dataclass(frozen=True, slots=True)
 class Way:
     """One way to run the workflow. `most` are the upper ends: nine of ten runs end below them. `front`: no other way is faster without
-    being dearer, or cheaper without being slower.
+    being dearer, or cheaper without being slower. `unpriced`: what it has to pay and the table has no
+    price of.
     """
 
     how: str
@@ -48,6 +49,7 @@ class Way:
     money: float
     money_most: float
     front: bool = False
+    unpriced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from stager.service.reusing import Remembered
 
 NAMED = 3
+# The beginning of 9999: what is later no clock of a machine tells.
+INSTANT_MAX = 253_370_764_800.0
 NONE = "none"
 
 
@@ -108,6 +110,8 @@ def instant_of(text: str, now: float) -> float:
     """`18:00` of today in the local time zone, `+3h`, or `2026-11-27T18:00:00+01:00`. Raises InvalidInput."""
     try:
         at = parsed_instant(text.strip(), now)
+        if at > INSTANT_MAX:
+            raise ValueError(text)
     except (ValueError, OverflowError):
         told = f"{text!r} is no time to finish by"
         advice = "write as in 18:00 (today, here), +3h, or 2026-11-27T18:00:00+01:00"
@@ -207,6 +211,9 @@ def lines_of(way: Way, ways: Sequence[Way], within: Within) -> list[str]:
     """For people, before anything starts."""
     currency, table = within.prices.currency, within.prices
     lines = [f"chosen by {TIME if within.time_first else COST} of {len(ways)}: {told(way, currency)}"]
+    if way.unpriced:
+        none_of = f"the prices ({table.origin}) have none of {' and '.join(way.unpriced)} here"
+        lines.append(f"{none_of}: that counts as nothing, whatever it costs")
     if within.amount is not None:
         may = "" if fits_money(way, within) else ": it may cost more, and is paused before it does"
         lines.append(f"budget: {format_money(within.amount)} {currency}{may} (prices: {table.origin} of {table.date})")

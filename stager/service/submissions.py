@@ -179,6 +179,7 @@ class Submissions(Rights):
             with closing_results(ready.found):
                 reused, told = told_of(workflow, ready, asked)
                 sharing = sharing_of(workflow, self.settings, asked, ready, tenant)
+            told += ready.within.lines if ready.within is not None else ()
             if ready.found is not None:
                 ready.found.bring_finals()
             credentials = self.credentials(workflow, tenant, sent.env)

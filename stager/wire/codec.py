@@ -27,8 +27,8 @@ class Credentials(msgspec.Struct, frozen=True):
 
 class SubmitRequest(msgspec.Struct, frozen=True):
     """`submit_id` makes a repeated submit answer with the run it made before. `part_of`: see RunInfo. `priority`: among the
-    runs of the same sender, higher first. `reused`: jobs that need not run; `told`: what there is to say of them, for the sender. `budget`:
-    what the run may cost, and by when it is to end. `sharing`: what it may take over while it goes on.
+    runs of the same sender, higher first. `reused`: jobs that need not run; `told`: what there is to say of them, and of how the plan was
+    chosen, for the sender. `budget`: what the run may cost, and by when it is to end. `sharing`: what it may take over while it goes on.
     """
 
     workflow: Workflow

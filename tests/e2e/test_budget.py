@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.serve_rig import Service, small
 from tests.testbed.stager import Stager
 from tests.testbed.waiting import wait_until
 
@@ -146,3 +147,21 @@ def kill(stager: Stager) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: stager.scheduler_pid() is None, "the scheduler to be gone")
+
+
+def test_a_service_says_which_plan_runs_what_it_may_cost_and_until_when(short_dir: Path) -> None:
+    """As `stager submit` here does; also that a run may be paused, which nobody sees on its screen."""
+    data = short_dir / "data"
+    data.mkdir()
+    service = Service(short_dir, f'[tenants.alice]\nnative_jobs = true\nfile_roots = ["{data}"]\n')
+    try:
+        alice = service.start().client(service.token("alice", "submit"))
+        asked = {"budget": "0.000000001 USD", "budget_anyway": True, "finish_by": "2036-11-27T18:00:00+01:00"}
+        body = {"workflow": small(data), "options": asked}
+        planned, answer = alice.post("/plan", json=body).json()["notes"], alice.post("/runs", json=body).json()["reuse"]
+        may = "budget: 0.000000001 USD: it may cost more, and is paused before it does"
+        for said in ("chosen by cost of ", may, "finish by: 2036-11-27 "):
+            assert any(line.startswith(said) for line in planned), planned
+            assert any(line.startswith(said) for line in answer), answer
+    finally:
+        service.end()

@@ -76,7 +76,19 @@ def test_a_time_to_finish_by_is_of_today_here_or_says_its_zone(berlin: None) -> 
             instant_of(text, NOW)
         assert caught.value.code == "time_over"
     # A zone says nothing of which day is meant.
-    for text in ("6pm", "25:00", "18:00Z", "18:00+01", "2026-11-27T18:00:00", "+soon", "tomorrow", "", "+1e400h"):
+    for text in (
+        "6pm",
+        "25:00",
+        "18:00Z",
+        "18:00+01",
+        "2026-11-27T18:00:00",
+        "+soon",
+        "tomorrow",
+        "",
+        "+1e400h",
+        "+99999999999999d",
+        "+" + "9" * 400,
+    ):
         with pytest.raises(InvalidInput, match="no time to finish by"):
             instant_of(text, NOW)
 
@@ -221,6 +233,19 @@ def test_each_way_is_a_plan_and_the_one_that_is_chosen_runs(tmp_path: Path, monk
     between = (quick.way.money_most + cheap.way.money_most) / 2
     assert found(amount=between).budget.amount == between and found(amount=between).way.how == cheap.way.how
     assert found(finish_by=NOW + 1.01 * quick.way.wall_s_most).way.how == quick.way.how
+
+
+def test_what_the_table_has_no_price_of_is_named_and_never_left_out_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "w.yml").write_text("stager: 1\norigins: {o: file:data}\njobs: {a: {run: [go], outputs: {a: 'o:a'}}}\n")
+    workflow, settings = native.read(tmp_path / "w.yml"), Settings(tmp_path, 10**9, 4)
+
+    def lines(table: PriceTable) -> tuple[str, ...]:
+        return budgets.chosen(workflow, settings, {}, SubmitOptions(within=Within(NOW, table, 1000.0)), None).lines
+
+    said = "the prices (of a lab) have none of egress here: that counts as nothing, whatever it costs"
+    # Of requests there is nothing to pay, where no origin is a bucket.
+    assert said in lines(replace(packaged_prices(), egress=(), requests=(), origin="of a lab"))
+    assert not any("counts as nothing" in line for line in lines(packaged_prices()))
 
 
 def within(amount: float | None = None, finish_s: float | None = None, objective: str = "", anyway: bool = False) -> Within:
