@@ -223,7 +223,11 @@ class Expansion:
                 self.findings.note(axis.place, axis.key, unknown_set(name, self.catalog.sets))
             return self.catalog.sets.get(name, [])
         self.catalog.index = None
-        found = self.catalog.matching(name, entry.spec.name)
+        try:
+            found = self.catalog.matching(name, entry.spec.name)
+        except ValueError as error:
+            self.findings.note(axis.place, axis.key, str(error))
+            return []
         if not found and not self.broken and not may_be_empty(self, entry, name):
             missing = f"{name!r} matches no file of 'files:' and no output of the jobs above"
             self.findings.note(axis.place, axis.key, missing + left_out_match(self.spec, name))

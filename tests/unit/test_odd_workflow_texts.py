@@ -39,6 +39,8 @@ FOREACH = [
     (r'{b: ["x\0y"]}', "jobs.a.foreach.b[0]: the value holds a NUL character; no program can be given it"),
     (r'[{b: "x\0y"}]', "jobs.a.foreach[0].b: the value holds a NUL character; no program can be given it"),
     ("{b: ['{sead}']}", "jobs.a.foreach.b[0]: {sead} is no foreach key or parameter (known: seed, no)"),
+    ("{b: 'a['}", "jobs.a.foreach.b: 'a[' has a '[' without ']'; write '[[]' for the character itself"),
+    ("{b: 'a[9-0]'}", "jobs.a.foreach.b: 'a[9-0]' has a range whose end comes before its start"),
     ("{b: ['{no}']}", "jobs.a.foreach.b: the list is empty, so the job would never run"),
 ]
 
