@@ -172,7 +172,7 @@ def read_container(entry: CheckedMapping, catalogs: Catalogs) -> None:
 
 def has_hooks(entry: CheckedMapping) -> bool:
     """Hooks that name nothing to run are none."""
-    return entry.has("hooks") and any(value.items for _, value in entry.members["hooks"].items if value.kind == "sequence")
+    return entry.has("hooks") and any(value.items for value in entry.entry("hooks").members.values() if value.kind == "sequence")
 
 
 def key_of(entry: CheckedMapping) -> Key:

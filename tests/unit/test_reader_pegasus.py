@@ -291,6 +291,8 @@ def test_no_output_origin_is_fine_when_nothing_is_staged_out(tmp_path: Path) -> 
         ("jobs:\n- {type: magic, name: t, id: j}", "'magic' is not a type of job"),
         ("jobs:\n- {type: job, name: t}", "jobs.id: is missing"),
         ("jobs: {a: b}", "jobs: must be a list"),
+        (job_text() + "hooks: [{_on: end}]", "hooks: must be a mapping of keys to values"),
+        (job_text(more=", hooks: [x]"), "jobs.hooks: must be a mapping of keys to values"),
         (job_text().replace("name: t", "name: tt"), "transformation 'tt' is not in the transformation catalog; did you mean 't'?"),
         (
             job_text().replace("name: t", "name: t, version: '2'"),
