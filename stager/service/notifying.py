@@ -78,11 +78,20 @@ class Notifier:
         if place is not None and place[0] <= end:
             after = place[0]
             self.fold.take_up(place[1])
+        self.fold.run_of = self._submitted
         for batch in self.journal.batches(after):
             made = self.fold.saw(batch.number, batch.events, batch.commands)
             self.pending += made if place is not None else []
         self.last = end
         self._owe(always=True)
+
+    def _submitted(self, run: str) -> KnownRun:
+        """As the journal says it while nobody has the state yet: of an old run that was resumed just before a kill."""
+        for batch in self.journal.batches():
+            for event in batch.events:
+                if type(event) is ev.RunSubmitted and event.run == run:
+                    return KnownRun(event.workflow.name, event.tenant, targets=event.workflow.notify)
+        return KnownRun("", "")
 
     def _rebase(self) -> None:
         """The journal may have been folded away meanwhile, and counts from the beginning."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import email
+import json
 import os
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,13 +24,16 @@ from stager.model.notices import Notice, NoticeKind, NotifyRules, Target, Workfl
 from stager.model.workflow import RunTarget
 from stager.planning.policy import Limits, Policy
 from stager.runtime.deciding import deciding_digest
+from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
 from stager.scheduler.machine import Machine
 from stager.service import notifying
-from stager.service.notices import body_of
+from stager.service.notices import RUNS_OVER_MAX, body_of
 from stager.service.notifying import REFUSALS_MAX, Notifier
 from stager.service.run_targets import name_of
 from tests.testbed.processes import free_port
 from tests.testbed.waiting import wait_until
+from tests.unit.test_wire import PLAN, WORKFLOW
 
 BODY = body_of(Notice("s-1-2-e0", NoticeKind.RUN_ENDED, 0.0, "run w-1 has ended", "w-1", "w", "", {"outcome": "succeeded", "code": ""}))
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
@@ -227,3 +232,33 @@ def test_a_box_is_read_beside_its_scheduler_wherever_it_lies(tmp_path: Path) -> 
     journal = SqliteJournal(place / "journal.sqlite", deciding_digest())
     assert list(journal.read_beside()) == []
     journal.close()
+
+
+def test_whose_a_run_is_that_was_resumed_just_before_a_kill_is_known(tmp_path: Path) -> None:
+    """Of runs that are over only the newest are remembered beside the box. What an older one is, its journal says."""
+    bob = Target("bob", frozenset((NoticeKind.RUN_ENDED,)), command=("/bin/false",), tenants=("bob",))
+    workflow = replace(WORKFLOW, notify=(RunTarget(mail="you@example.org", on=("run_ended",)),))
+    runs = [f"w-{number}" for number in range(RUNS_OVER_MAX + 3)]
+    telling = Telling(tmp_path, bob)
+    notifier, journal = telling.notifier, telling.journal
+
+    def happens(events: list[ev.Event], commands: list[cmd.Command], *, seen: Notifier | None) -> None:
+        journal.append(events, commands)
+        if seen is not None:
+            seen.saw(events, commands)
+
+    def ends(run: str, outcome: cmd.RunOutcome) -> list[cmd.Command]:
+        return [cmd.FinishRun(id=f"f-{run}", at=2.0, cause="", run=run, outcome=outcome)]
+
+    for run in runs:
+        begins: list[ev.Event] = [ev.RunSubmitted(at=1.0, run=run, workflow=workflow, plan=PLAN, tenant="bob" if run == "w-0" else "alice")]
+        happens(begins, ends(run, cmd.RunOutcome.INTERRUPTED), seen=notifier)
+    happens([ev.RunResumed(at=3.0, run="w-0")], [], seen=None)
+    notifier.close()
+    after = Notifier(NoticeBox(telling.box_file), notifier.rules, {}, journal)
+    after.catch_up()
+    happens([ev.Woken(at=4.0)], ends("w-0", cmd.RunOutcome.SUCCEEDED), seen=after)
+    after.close()
+    journal.close()
+    told = [(each.target, json.loads(each.body)["tenant"]) for each in telling.left() if b'"succeeded"' in each.body]
+    assert told == [("bob", "bob"), (name_of(workflow.notify[0]), "bob")]
