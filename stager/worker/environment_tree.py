@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stager.worker import kept_directory
-from stager.worker.kept_directory import remove_tree
 from stager.worker.place import TOLD, read_json
+from stager.worker.removal import remove_tree
 
 DIRECTORY = "environments"
 CACHED = "__pycache__"

@@ -17,6 +17,7 @@ from stager.model.units import format_size
 from stager.worker.attempt import AttemptResult, Outcome
 from stager.worker.place import Place
 from stager.worker.spec import AttemptSpec
+from stager.worker.walking import walked
 
 # Below this a node calls its own disk full too (docs/operating/ionode.md).
 FREE_BYTES_MIN = 16 * 1024 * 1024
@@ -49,7 +50,7 @@ def written_bytes(spec: AttemptSpec, place: Place) -> int:
     """The bytes that the job has put on the disk, without the inputs that it was given. Files that go away meanwhile do not count."""
     given = {f"{place.sandbox}/{entry.path}" for entry in spec.inputs}
     total = 0
-    for directory, _, names in os.walk(place.sandbox):
+    for directory, _, names in walked(place.sandbox):
         for name in names:
             path = f"{directory}/{name}"
             if path not in given:

@@ -16,7 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from stager.worker.kept_directory import FRESH, GOING, is_whole, locked, remove_tree, set_apart, size_of, tree_bytes, used_now
+from stager.worker.kept_directory import FRESH, GOING, is_whole, locked, set_apart, size_of, tree_bytes, used_now
+from stager.worker.removal import remove_tree
 
 log = logging.getLogger(__name__)
 

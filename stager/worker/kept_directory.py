@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stager.worker.place import read_json
+from stager.worker.walking import walked
 
 GOING, FRESH = ".going.", ".new."
 
@@ -54,7 +54,7 @@ def size_of(root: Path) -> int:
 def tree_bytes(root: Path) -> int:
     """A file that has several names counts once."""
     total = 0.0
-    for directory, _, names in os.walk(root):
+    for directory, _, names in walked(root):
         for name in names:
             with suppress(OSError):
                 found = os.lstat(f"{directory}/{name}")
@@ -71,15 +71,3 @@ def set_apart(root: Path) -> Path | None:
         return None
     beside(root, "size").unlink(missing_ok=True)
     return going
-
-
-def remove_tree(root: Path) -> None:
-    """Also what its owner may not write into."""
-    with suppress(OSError):
-        os.chmod(root, 0o700)
-    for directory, names, _ in os.walk(root):
-        for name in names:
-            if not os.path.islink(f"{directory}/{name}"):
-                with suppress(OSError):
-                    os.chmod(f"{directory}/{name}", 0o700)
-    shutil.rmtree(root, ignore_errors=True)

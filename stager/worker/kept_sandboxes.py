@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from stager.model.ids import digest_of
 from stager.worker.attempt import Outcome
 from stager.worker.fullness import FREE_BYTES_MIN
 from stager.worker.place import Place, read_json, safe_name
+from stager.worker.removal import remove_tree
+from stager.worker.walking import walked
 
 SANDBOXES_MAX = 20
 GOING = ".going."
@@ -91,7 +93,7 @@ class KeptSandboxes:
         """
         with self.removing:
             for half in self.root.glob(f"{GOING}*"):
-                shutil.rmtree(half, ignore_errors=True)
+                remove_tree(half)
             stale, self.stale = self.stale, []
             # One that somebody has a shell in is asked again at the next.
             self.stale += [entry for entry in stale if not remove(self.root, Path(entry.place.directory))]
@@ -157,13 +159,14 @@ def alone(lock_path: str) -> Iterator[bool]:
 
 def remove(root: Path, directory: Path) -> bool:
     """Gone from its place at once. False: somebody has a shell in it."""
-    going = root / f"{GOING}{directory.parent.name}.{directory.name}.{os.getpid()}"
+    # Both names together may be longer than one may be.
+    going = root / f"{GOING}{digest_of(directory.parent.name, directory.name)}.{os.getpid()}"
     with suppress(FileNotFoundError):
         with alone(Place(str(directory)).lock) as is_alone:
             if not is_alone:
                 return False
             os.rename(directory, going)
-        shutil.rmtree(going, ignore_errors=True)
+        remove_tree(going)
         with suppress(OSError):
             directory.parent.rmdir()
     return True
@@ -172,7 +175,7 @@ def remove(root: Path, directory: Path) -> bool:
 def tree_bytes(place: Place) -> int:
     """On the disk. Files that go away meanwhile do not count."""
     total = 0
-    for directory, _, names in os.walk(place.directory):
+    for directory, _, names in walked(place.directory):
         for name in names:
             with suppress(OSError):
                 total += os.lstat(f"{directory}/{name}").st_blocks * 512

@@ -13,6 +13,7 @@ from itertools import islice
 from stager.model.errors import Fault
 from stager.worker.place import Place
 from stager.worker.spec import SCRATCH, AttemptSpec
+from stager.worker.walking import walked
 
 NAMES_SHOWN = 12
 # How many entries are looked at, whatever they are.
@@ -30,7 +31,7 @@ def made_in(spec: AttemptSpec, place: Place) -> Iterator[str]:
     """Paths below the sandbox that are no inputs, in order; those of directories only where nothing is in them."""
     inputs = {*spec.input_paths, SCRATCH}
     left = ENTRIES_MAX
-    for top, directories, files in os.walk(place.sandbox):
+    for top, directories, files in walked(place.sandbox):
         below = os.path.relpath(top, place.sandbox)
         prefix = "" if below == "." else f"{below}/"
         directories[:] = sorted(name for name in directories if prefix + name not in inputs)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stager.model.ids import digest_of
+from stager.worker.removal import remove_tree
 from stager.worker.spec import AttemptSpec, check_id
 
 NAME_LENGTH_MAX = 180
@@ -84,11 +84,11 @@ class Place:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
 
     def drop(self) -> None:
-        """After a release there are a few files in it, which `rmtree` takes twice as long to remove."""
+        """After a release there are a few files in it, which `remove_tree` takes twice as long to remove."""
         try:
             drop_files(self.directory)
         except OSError:
-            shutil.rmtree(self.directory, ignore_errors=True)
+            remove_tree(self.directory)
 
 
 def drop_files(directory: str) -> None:

@@ -26,7 +26,8 @@ from typing import IO, Any
 from stager.model.errors import Refused, StagerError, Transient
 from stager.worker.container import SANDBOX_AT
 from stager.worker.image_file import VARIABLE, ImageFile, Layer, image_of, invalid, plain, require_architecture
-from stager.worker.kept_directory import FRESH, is_whole, locked, remove_tree, used_now
+from stager.worker.kept_directory import FRESH, is_whole, locked, used_now
+from stager.worker.removal import remove_tree
 
 TOLD = "image.json"
 ROOT = "root"

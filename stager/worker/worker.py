@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -36,6 +35,7 @@ from stager.worker.members import members_of
 from stager.worker.node_port import UNASKED_CODES, NodePort
 from stager.worker.place import Place, log_paths, packages_noted, publish_json, read_json, write_json
 from stager.worker.reaper import Reaper
+from stager.worker.removal import remove_tree
 from stager.worker.spec import SCRATCH, AttemptSpec, InputAccess
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ class Worker:
         try:
             os.rmdir(scratch)
         except OSError:
-            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+            await asyncio.to_thread(remove_tree, scratch)
         for log, path in zip(log_paths(self.state_dir, spec), (spec.stdout, spec.stderr), strict=True):
             if path and os.path.getsize(log) > INLINE_COPY_BYTES:
                 await asyncio.to_thread(put_log, log, place.sandbox, path)

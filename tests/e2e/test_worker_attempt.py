@@ -128,6 +128,13 @@ def test_a_failed_job_keeps_its_words_and_on_request_its_sandbox(rig: Rig) -> No
     assert rig.leases() == [] and not rig.is_stored(output("made"))
 
 
+def test_scratch_goes_however_deep_it_is(rig: Rig) -> None:
+    script = 'for name in a b; do mkdir -p "$TMPDIR/$(printf "$name/%.0s" $(seq 1200))"; done; echo > made'
+    result = run(rig, attempt(script, outputs=(output("made"),)))
+    assert result.outcome is Outcome.OK, result
+    assert result.undeclared == () and not (rig.attempt_dir("a1") / "sandbox").exists()
+
+
 def test_captured_output_is_an_output(rig: Rig) -> None:
     given = rig.stored(b"three\none\ntwo\n", "in/lines")
     said, wrong = output("out/said.txt"), output("wrong.txt")

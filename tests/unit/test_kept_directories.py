@@ -8,10 +8,8 @@ import asyncio
 import errno
 import fcntl
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +27,7 @@ from stager.worker.collecting import Collected, Needed, collected
 from stager.worker.environments import Environments
 from stager.worker.images import Images
 from stager.worker.kept_directories import KeptDirectories
-from stager.worker.kept_directory import locked, remove_tree, tree_bytes
+from stager.worker.kept_directory import locked, tree_bytes
 from stager.worker.place import write_json
 
 NOBODY = 65534
@@ -152,27 +150,6 @@ def test_what_killed_processes_left_goes_with_the_first_look(root: Path, used: s
         made(root, left, 0.0)
     done(kept_in(root, 1 << 30, used).trim())
     assert names(root) == [f".new.sha256-2.{os.getpid()}", "a", "b", "c", "pulled"]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="root becomes another user here")
-def test_a_tree_goes_that_its_owner_may_not_write_into() -> None:
-    """Images have such directories, and an ordinary user owns all that he unpacked."""
-    place = Path(tempfile.mkdtemp(dir="/tmp"))
-    try:
-        made(place, "image", 0.0)
-        subprocess.run(["chown", "-R", str(NOBODY), place], check=True)
-        for directory in (place / "image" / "root", place / "image"):
-            directory.chmod(0o555)
-        (place / "image-of-another").mkdir()
-        child = os.fork()
-        if child == 0:
-            os.setresuid(NOBODY, NOBODY, NOBODY)
-            remove_tree(place / "image")
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert names(place) == ["image-of-another"]
-    finally:
-        shutil.rmtree(place)
 
 
 def test_a_file_of_several_names_counts_once(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from stager.worker import AttemptResult, AttemptSpec, KeptSandboxes, Outcome, Place, kept_sandboxes
 from stager.worker.place import publish_json, write_json
+from tests.testbed.deep import LEVELS, chain, gone_after
 
 MUCH = 1 << 40
 
@@ -109,3 +110,24 @@ def test_what_a_crash_left_is_found_again_or_goes(tmp_path: Path) -> None:
     again.load()
     again.trim(0)
     assert list(again.kept) == [("r", "j")] and not half.exists()
+
+
+def test_one_is_measured_and_goes_however_deep_it_is(tmp_path: Path) -> None:
+    with gone_after(tmp_path / "attempts"), gone_after(tmp_path / "failed"):
+        kept = KeptSandboxes(tmp_path, 1_000_000)
+        for number in (1, 2):
+            attempt = failed(tmp_path, number=number, size=300_000)
+            chain(Path(Place.of(tmp_path, attempt).sandbox), LEVELS)
+            assert kept.take(attempt)
+            kept.trim(0)
+            assert kept.kept["r", "j"].number == number
+        assert kept.drop("r") == 1 and not list((tmp_path / "failed").iterdir())
+
+
+def test_one_goes_however_long_its_names_are(tmp_path: Path) -> None:
+    kept = KeptSandboxes(tmp_path, MUCH)
+    attempt = failed(tmp_path)
+    place = Place.of(tmp_path, attempt)
+    spec = AttemptSpec(attempt_id=attempt, run_id="w" * 150 + "-1", job_id="j" * 150, argv=("x",), keep_failed_sandbox=True)
+    write_json(place.attempt, spec.to_json())
+    assert kept.take(attempt) and kept.drop(spec.run_id) == 1 and not list((tmp_path / "failed").iterdir())

@@ -9,6 +9,7 @@ import pytest
 from stager.model.errors import ErrorClass, Fault
 from stager.worker import AttemptInput, AttemptSpec, Place
 from stager.worker.leftover import ENTRIES_MAX, NAMES_SHOWN, with_found
+from tests.testbed.deep import LEVELS, chain, gone_after
 
 FAULT = Fault(ErrorClass.INVALID_INPUT, "outputs_missing", "the job did not write out; all declared outputs must exist", "a1")
 
@@ -33,6 +34,12 @@ def test_what_is_no_input_is_named(tmp_path: Path) -> None:
 
 def test_nothing_is_said_too(tmp_path: Path) -> None:
     assert told(tmp_path).endswith("its sandbox held nothing")
+
+
+def test_names_are_told_of_a_sandbox_however_deep_it_is(tmp_path: Path) -> None:
+    with gone_after(tmp_path / "attempts"):
+        chain(Path(Place.of(tmp_path, "a1").sandbox), LEVELS)
+        assert told(tmp_path, "z").endswith("beside its inputs its sandbox held 'z'")
 
 
 @pytest.mark.slow
