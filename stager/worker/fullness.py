@@ -29,7 +29,11 @@ def if_full(spec: AttemptSpec, place: Place, result: Mapping[str, Any], ended: A
     its reaper had no space to write down how it ended.
     """
     by_itself = ended.outcome is Outcome.LOST or (ended.outcome is Outcome.FAILED and result["outcome"] in ("exited", "signalled"))
-    if not by_itself or not os.path.isdir(place.sandbox):
+    return if_left_without_space(spec, place, ended) if by_itself else ended
+
+
+def if_left_without_space(spec: AttemptSpec, place: Place, ended: AttemptResult) -> AttemptResult:
+    if not os.path.isdir(place.sandbox):
         return ended
     found = os.statvfs(place.sandbox)
     free_bytes = found.f_bavail * found.f_frsize

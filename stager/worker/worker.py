@@ -28,8 +28,8 @@ from stager.worker.attempt import AttemptResult, AttemptWaiting, Outcome, change
 from stager.worker.captured import put_log
 from stager.worker.container import environment_in
 from stager.worker.environment import activation
-from stager.worker.fullness import NO_SPACE, if_full, with_full
-from stager.worker.hints import with_hint
+from stager.worker.fullness import NO_SPACE, if_full, if_left_without_space, with_full
+from stager.worker.hints import end_of, with_hint
 from stager.worker.leftover import with_found
 from stager.worker.members import members_of
 from stager.worker.node_port import UNASKED_CODES, NodePort
@@ -244,7 +244,11 @@ class Worker:
         if code in (reaper.EXIT_USAGE, reaper.EXIT_NO_RESULT):
             kind = ErrorClass.INVALID_INPUT if code == reaper.EXIT_USAGE else ErrorClass.TRANSIENT
             said = last_line(log_paths(self.state_dir, spec)[1])
-            return await self.release(spec, place, failed(spec, Fault(kind, "start_failed", said, spec.job_id)))
+            ended = failed(spec, Fault(kind, "start_failed", said, spec.job_id))
+            if code == reaper.EXIT_NO_RESULT:
+                # Its job has run, and most often filled the disk.
+                ended = await asyncio.to_thread(if_left_without_space, spec, place, ended)
+            return await self.release(spec, place, ended)
         # Killed; a TERM right at its start ends it before it waits for any.
         result = {"outcome": "killed"} if started.asked_to_end else reaper.FENCED
         return await self.finish(spec, place, result)
@@ -382,5 +386,5 @@ def is_full(ended: AttemptResult) -> bool:
 
 
 def last_line(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as stream:
-        return stream.read().strip().rpartition("\n")[2][-2000:] or "the reaper ended without a word"
+    """A job may have written any amount before it."""
+    return end_of(path).decode(errors="replace").strip().rpartition("\n")[2] or "the reaper ended without a word"

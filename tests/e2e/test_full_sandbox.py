@@ -56,6 +56,14 @@ def test_a_job_that_filled_the_disk_says_how_much_it_had_written(rig: Rig) -> No
     assert not (rig.attempt_dir("a1") / "sandbox").exists()
 
 
+def test_a_job_that_had_spoken_before_it_filled_the_disk_says_so_too(rig: Rig) -> None:
+    """Its log has a page that is not full, in which the reaper finds space to say that it has none."""
+    result = run(rig, f"echo begun >&2; head -c {2 * DISK_BYTES} /dev/zero > made")
+    assert result.fault is not None and result.fault.code == SANDBOX_FULL_CODE and "give space back there" in result.fault.message
+    assert DISK_BYTES * 0.9 < (result.fitted_bytes or 0) <= DISK_BYTES
+    assert not (rig.attempt_dir("a1") / "sandbox").exists()
+
+
 def test_a_job_that_met_a_full_disk_and_left_a_little_says_so_too(rig: Rig) -> None:
     result = run(rig, f"head -c {DISK_BYTES - (8 << 20)} /dev/zero > made; exit 3")
     assert result.outcome is Outcome.FAILED and result.fault is not None and result.fault.code == SANDBOX_FULL_CODE

@@ -19,6 +19,7 @@ from stager.worker.captured import put_log
 from stager.worker.environment import job_environment
 from stager.worker.hints import with_hint
 from stager.worker.place import NAME_LENGTH_MAX, log_paths, read_json, safe_name, write_json
+from stager.worker.worker import last_line
 
 
 def spec(**fields: object) -> AttemptSpec:
@@ -273,3 +274,11 @@ def test_a_job_cannot_lead_its_log_out_of_the_sandbox(tmp_path: Path) -> None:
     (sandbox / "directory").mkdir()
     with pytest.raises(InvalidInput):
         put_log(str(log), str(sandbox), "directory")
+
+
+def test_the_last_line_of_a_log_is_read_whatever_is_before_it(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        log.truncate(1 << 42)
+        log.seek(0, os.SEEK_END)
+        log.write(b"\nwhat the reaper said\n")
+    assert last_line(str(tmp_path / "log")) == "what the reaper said"
