@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -126,13 +125,13 @@ def in_memory(content: bytes) -> int:
 
 
 def open_pidfd(pid: int) -> int | None:
-    """None on kernels before 5.3."""
+    """None on kernels before 5.3, and while this process has no descriptor to spare. Raises ProcessLookupError."""
     try:
         return os.pidfd_open(pid)
-    except OSError as problem:
-        if problem.errno in (errno.ENOSYS, errno.EPERM):
-            return None
+    except ProcessLookupError:
         raise
+    except OSError:
+        return None
 
 
 async def readable(descriptor: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import subprocess
@@ -82,11 +83,12 @@ def test_the_reaper_is_no_child_of_our_session_and_says_what_it_cannot_do(place:
     assert read_json(place.result) is None
 
 
-def test_waiting_does_not_need_a_pidfd(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels before 5.3."""
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EMFILE])
+def test_waiting_does_not_need_a_pidfd(place: Place, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Kernels before 5.3; and what is running must not be told of as not started for want of a descriptor."""
 
     def unknown(pid: int, flags: int = 0) -> int:
-        raise OSError(38, "Function not implemented")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "pidfd_open", unknown)
 
