@@ -49,7 +49,9 @@ class RegistryImages:
         match = NAME.fullmatch(text)
         if match is None:
             raise InvalidInput(f"{text!r} is no image of a registry; write docker://HOST/NAME:TAG", code="image_unknown", subject=text)
-        said = json.loads(self._skopeo(text, "inspect", "--no-tags", text))
+        # skopeo takes no name with both; a digest says it all.
+        asked = f"{SCHEME}{match['name']}{match['digest']}" if match["digest"] else text
+        said = json.loads(self._skopeo(text, "inspect", "--no-tags", asked))
         digest, machine = str(said.get("Digest")), str(said.get("Architecture"))
         if not DIGEST.fullmatch(digest):
             raise Transient(f"the registry tells no digest of {text}", code="registry_away", subject=text)

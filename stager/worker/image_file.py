@@ -70,7 +70,7 @@ def image_of(path: Path) -> ImageFile:
     try:
         with tarfile.open(path, "r:") as archive:
             return archived(Archive(archive))
-    except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         packed = "; it is compressed as a whole: unpack it (gunzip)" if head[:2] == b"\x1f\x8b" else ""
         raise invalid(f"this is no image: neither {KINDS}{packed} ({problem})") from problem
 
@@ -193,10 +193,12 @@ def variables(entries: Iterator[str]) -> Iterator[tuple[str, str]]:
 
 
 def sif_of(head: bytes, path: Path) -> ImageFile:
-    """Known by its header, in which each build has an id of its own."""
+    """Known by its content: copies that were damaged on their way have the header of the whole one, with the id of its build."""
     try:
         *_, start, _, _, _ = struct.unpack_from(SIF_HEAD, head)
         size = struct.calcsize(SIF_DESCRIPTOR)
+        if not 0 <= start <= path.stat().st_size:
+            raise invalid("the SIF file is damaged: where it says that its parts are named, it has nothing")
         with path.open("rb") as stream:
             stream.seek(start)
             table = stream.read(size * SIF_DESCRIPTORS_MAX)
@@ -209,7 +211,8 @@ def sif_of(head: bytes, path: Path) -> ImageFile:
                 if system != SIF_SQUASHFS:
                     raise invalid("the SIF file holds no plain squashfs (it may be encrypted); build it anew")
                 machine = machine.rstrip(b"\0").decode(errors="replace")
-                identity = f"sif-{hashlib.sha256(head).hexdigest()}"
+                with path.open("rb") as stream:
+                    identity = f"sif-{hashlib.file_digest(stream, 'sha256').hexdigest()}"
                 return ImageFile(identity, SIF_ARCHITECTURES.get(machine, machine), {}, squashfs=offset)
     except struct.error as problem:
         raise invalid(f"the SIF file is cut short ({problem})") from problem

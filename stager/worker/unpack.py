@@ -25,7 +25,8 @@ from typing import IO, Any
 
 from stager.model.errors import Refused, StagerError, Transient
 from stager.worker.container import SANDBOX_AT
-from stager.worker.image_file import VARIABLE, ImageFile, Layer, image_of, invalid, plain, require_architecture
+from stager.worker.image_file import VARIABLE, Archive, ImageFile, Layer, image_of, invalid, plain, require_architecture
+from stager.worker.installing import is_full
 from stager.worker.kept_directory import FRESH, is_whole, locked, used_now
 from stager.worker.removal import remove_tree
 
@@ -42,6 +43,9 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 EXPORT = re.compile(r"""\s*export\s+([A-Za-z_]\w*)=(["']?)(.*)\2\s*""")
 DEFAULTED = re.compile(r"""\$\{[A-Za-z_]\w*:-"?([^"}]*)"?\}""")
 SCRIPT_BYTES_MAX = 1 << 20
+# What readers of archives raise over what they read. One is an OSError too.
+DAMAGES = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, OverflowError, RecursionError)
+ENDED_CODE, NOT_UNPACKED_CODE = "image_unpack_ended", "image_not_unpacked"
 # Asked before any namespace is entered.
 OWNS_ALL = os.geteuid() == 0
 
@@ -62,6 +66,8 @@ def unpacked(path: Path, directory: Path) -> dict[str, Any]:
             fresh = directory / f"{FRESH}{image.identity}.{os.getpid()}"
             try:
                 unpack(image, path, fresh)
+                # Of one that lost its note nobody knows what else it lost.
+                remove_tree(place)
                 os.rename(fresh, place)
             except BaseException:
                 remove_tree(fresh)
@@ -72,7 +78,9 @@ def unpacked(path: Path, directory: Path) -> dict[str, Any]:
 
 def unpack(image: ImageFile, path: Path, place: Path) -> None:
     root = place / ROOT
-    root.mkdir(mode=0o755, parents=True)
+    root.mkdir(parents=True)
+    # Whatever this process may leave to others: programs in it may run as another user.
+    root.chmod(0o755)
     env = dict(image.env)
     if image.squashfs is None:
         with path.open("rb") as archive:
@@ -91,20 +99,23 @@ def in_root(root: Path, work: Callable[[], None]) -> None:
     told, tells = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(told)
-        os.write(tells, json.dumps(outcome_of(root, work)).encode())
-        os._exit(0)
+        # Nothing of what this process would do next is the child's to do, whatever befalls it.
+        try:
+            os.close(told)
+            os.write(tells, json.dumps(outcome_of(root, work)).encode())
+        finally:
+            os._exit(0)
     os.close(tells)
     with open(told, "rb") as stream:
         said = stream.read()
     os.waitpid(child, 0)
     if not said:
-        raise Transient("the process that unpacks an image was ended", code="image_unpack_ended")
+        raise Transient("the process that unpacks an image was ended", code=ENDED_CODE)
     kind, message = json.loads(said)
     if kind == "invalid":
         raise invalid(message)
     if kind:
-        raise Transient(f"the image could not be unpacked: {message}", code="image_not_unpacked")
+        raise Transient(f"the image could not be unpacked: {message}", code=NOT_UNPACKED_CODE)
 
 
 def outcome_of(root: Path, work: Callable[[], None]) -> tuple[str, str]:
@@ -114,7 +125,7 @@ def outcome_of(root: Path, work: Callable[[], None]) -> tuple[str, str]:
         work()
     except StagerError as problem:
         return "invalid", problem.message
-    except (tarfile.TarError, EOFError, zlib.error, ValueError) as problem:
+    except DAMAGES as problem:
         return "invalid", f"a layer of the image is damaged: {problem}"
     except OSError as problem:
         return "failed", str(problem)
@@ -137,13 +148,9 @@ def become_root(root: Path) -> None:
 def unpack_layers(layers: tuple[Layer, ...], archive: IO[bytes]) -> None:
     """In the image's root directory. `archive` was opened outside of it."""
     with tarfile.open(fileobj=archive, mode="r:") as members:
-        found = {plain(member.name): member for member in members}
+        found = Archive(members)
         for layer in layers:
-            member = found[layer.member]
-            while member.issym() or member.islnk():
-                where = member.linkname if member.islnk() else f"{os.path.dirname(member.name)}/{member.linkname}"
-                member = found[plain(where)]
-            stream = members.extractfile(member)
+            stream = members.extractfile(found.member(layer.member))
             assert stream is not None
             unpack_layer(stream, layer)
     make_mount_points()
@@ -269,6 +276,10 @@ def unsquash(path: Path, offset: int, root: Path) -> None:
         raise Refused(f"{text}, or give the image as a Docker or OCI archive", code="unsquashfs_missing")
     command = [program, "-no-progress", "-no-xattrs", "-force", "-dest", str(root), "-offset", str(offset), str(path)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    if done.returncode < 0:
+        raise Transient(f"unsquashfs was ended by signal {-done.returncode}", code=ENDED_CODE)
+    if is_full(done.stderr):
+        raise Transient(f"the image could not be unpacked: no space is left for it below {root}", code=NOT_UNPACKED_CODE)
     # 2: owners or devices that this user may not make.
     if done.returncode not in (0, 2) or not any(root.iterdir()):
         said = (done.stderr.strip() or done.stdout.strip()).rpartition("\n")[2]
@@ -306,7 +317,7 @@ def main(arguments: list[str]) -> int:
         fault = problem.fault()
         said = {"fault": {"error_class": fault.error_class.value, "code": fault.code, "message": fault.message, "subject": ""}}
     except OSError as problem:
-        said = {"fault": {"error_class": "transient", "code": "image_not_unpacked", "message": str(problem), "subject": ""}}
+        said = {"fault": {"error_class": "transient", "code": NOT_UNPACKED_CODE, "message": str(problem), "subject": ""}}
     sys.stdout.write(json.dumps(said))
     return 0
 

@@ -88,6 +88,17 @@ def test_a_tag_is_pulled_once_and_followed(bed: Bed) -> None:
     assert "pulling docker://" in bed.run("submit", image, "--no-reuse") and len(bed.pulled) == 1
 
 
+def test_a_tag_with_a_digest_is_the_image_of_the_digest(bed: Bed) -> None:
+    """As bots write it that keep workflows up to date."""
+    bed.push("tools:1", b"one\n")
+    image = bed.registry.name("tools:1")
+    bed.run("submit", image)
+    digest = bed.pulled[0].removesuffix(f"-{own_architecture()}.tar").replace("-", ":")
+    bed.push("tools:1", b"two\n")
+    bed.run("submit", f"{image}@{digest}", "--no-reuse")
+    assert (bed.place / "out/a.txt").read_text() == "one\n" and len(bed.pulled) == 1
+
+
 def test_what_cannot_be_pulled_is_told_by_who_must_act(bed: Bed, tmp_path: Path) -> None:
     other = "arm64" if own_architecture() != "arm64" else "amd64"
     bed.push("tools:1", b"one\n")

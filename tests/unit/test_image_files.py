@@ -7,6 +7,7 @@ import gzip
 import os
 import shutil
 import stat
+import struct
 import tarfile
 import tempfile
 import traceback
@@ -15,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from stager.model.errors import InvalidInput, StagerError
+from stager.model.errors import InvalidInput, StagerError, Transient
 from stager.worker import unpack
-from stager.worker.image_file import image_of, own_architecture
-from stager.worker.unpack import ROOT, sif_variables, unpacked
+from stager.worker.image_file import SIF_HEAD, SIF_HEAD_BYTES, SIF_MAGIC, image_of, own_architecture
+from stager.worker.unpack import ROOT, TOLD, sif_variables, unpacked, unsquash
 from tests.testbed.images import docker_archive, layer, oci_archive, sif, written
+from tests.testbed.tiny_disk import tiny_disk
 
 NOBODY = 65534
 TOOLS = {"bin/tool": b"#!/bin/sh\n", "etc/name": b"first"}
@@ -138,6 +140,97 @@ def test_what_is_no_image_for_this_host_is_refused_by_name(tmp_path: Path) -> No
     assert [each for each in (tmp_path / "i").iterdir() if not each.name.endswith(".lock")] == [], "nothing is left of them"
 
 
+def relinked(path: Path, link: str) -> None:
+    """Its layer is a symlink now."""
+    members = {}
+    with tarfile.open(path) as archive:
+        for entry in archive:
+            stream = archive.extractfile(entry)
+            assert stream is not None
+            members[entry.name] = stream.read()
+    name = next(name for name in members if name.endswith(".tar"))
+    del members[name]
+    written(path, members)
+    if link:
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.linkname = tarfile.SYMTYPE, link
+        with tarfile.open(path, "a") as archive:
+            archive.addfile(entry)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("link", ["", "itself", "elsewhere.tar"])
+def test_an_archive_that_lacks_a_layer_is_no_image(tmp_path: Path, link: str) -> None:
+    path = docker_archive(tmp_path / "i.tar", TOOLS)
+    name = image_of(path).layers[0].member
+    relinked(path, name if link == "itself" else link)
+    with pytest.raises(InvalidInput, match="damaged: it lacks|leads to itself"):
+        unpacked(path, tmp_path / "i")
+
+
+def test_a_layer_whose_checksum_is_wrong_is_damaged(tmp_path: Path) -> None:
+    """Not the disk, which another try could find mended."""
+    path = oci_archive(tmp_path / "o.tar", {"data": os.urandom(1000)})
+    said = path.read_bytes()
+    start = said.index(b"\x1f\x8b\x08")
+    # Of what is packed the last eight bytes are its checksum and its size.
+    with tarfile.open(path) as archive:
+        [entry] = [each for each in archive if each.name.startswith("blobs/") and each.offset_data == start]
+    at = start + entry.size - 8
+    path.write_bytes(said[:at] + bytes(4) + said[at + 4 :])
+    with pytest.raises(InvalidInput, match="is damaged"):
+        unpacked(path, tmp_path / "i")
+
+
+def test_documents_that_nest_without_end_are_no_image(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="this is no image"):
+        image_of(written(tmp_path / "i.tar", {"manifest.json": b"[" * 100_000}))
+
+
+@pytest.mark.parametrize("start", [-1, 4096, (1 << 63) - 1])
+def test_a_sif_file_whose_header_leads_nowhere_is_damaged(tmp_path: Path, start: int) -> None:
+    head = struct.pack(SIF_HEAD, b"#!/usr/bin/env run-singularity\n", SIF_MAGIC, b"01", b"02", bytes(16), 0, 0, 1, 1, start, 585, 0, 0)
+    (tmp_path / "i.sif").write_bytes(head)
+    with pytest.raises(InvalidInput, match="is damaged: where it says"):
+        image_of(tmp_path / "i.sif")
+
+
+def test_that_unsquashfs_was_ended_says_nothing_of_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory runs out the kernel ends it."""
+    program = tmp_path / "bin" / "unsquashfs"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    with pytest.raises(Transient, match="was ended by signal 9"):
+        unsquash(tmp_path / "i.sif", 0, tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
+def test_an_owner_that_no_host_can_have_is_damage(tmp_path: Path) -> None:
+    owned = tarfile.TarInfo("of-nobody")
+    owned.uid = 1 << 40
+    with pytest.raises(InvalidInput, match="is damaged"):
+        unpacked(docker_archive(tmp_path / "i.tar", {"of-nobody": owned}), tmp_path / "i")
+
+
+def test_one_that_lost_its_note_is_unpacked_again(tmp_path: Path) -> None:
+    image = docker_archive(tmp_path / "i.tar", TOOLS)
+    root = root_of(image, tmp_path / "i")
+    (root.parent / TOLD).unlink()
+    (root / "etc/name").unlink()
+    assert (root_of(image, tmp_path / "i") / "etc/name").read_bytes() == b"first"
+
+
+def test_programs_of_other_users_find_the_root_directory_whatever_the_umask_is(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        root = root_of(docker_archive(tmp_path / "i.tar", TOOLS), tmp_path / "i")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (root, root / "etc")] == [0o755] * 2
+
+
 def test_a_member_may_not_be_what_its_digest_is_not(tmp_path: Path) -> None:
     path = oci_archive(tmp_path / "o.tar", TOOLS, env={"A": "1"})
     path.write_bytes(path.read_bytes().replace(b'"A=1"', b'"A=2"'))
@@ -155,6 +248,29 @@ def test_a_sif_file_is_unpacked_with_the_variables_that_its_scripts_set(tmp_path
     other = "arm64" if own_architecture() != "arm64" else "amd64"
     with pytest.raises(InvalidInput, match=f"is for {other}"):
         unpacked(sif(tmp_path / "o.sif", TOOLS, other), tmp_path / "i")
+
+
+@pytest.mark.skipif(shutil.which("mksquashfs") is None, reason="squashfs-tools are not installed")
+def test_a_damaged_copy_of_a_sif_file_is_not_taken_for_the_whole_one(tmp_path: Path) -> None:
+    """What is behind its header is in no digest of its own."""
+    content = os.urandom(100_000)
+    whole = sif(tmp_path / "i.sif", TOOLS | {"data": content})
+    said = whole.read_bytes()
+    at = said.index(content[50_000:60_000])
+    assert at > SIF_HEAD_BYTES
+    damaged = tmp_path / "damaged.sif"
+    damaged.write_bytes(said[:at] + bytes(10_000) + said[at + 10_000 :])
+    assert (root_of(damaged, tmp_path / "i") / "data").read_bytes() != content
+    assert (root_of(whole, tmp_path / "i") / "data").read_bytes() == content
+
+
+@pytest.mark.skipif(shutil.which("mksquashfs") is None, reason="squashfs-tools are not installed")
+def test_a_sif_file_that_finds_no_space_is_tried_again(tmp_path: Path) -> None:
+    image = sif(tmp_path / "i.sif", TOOLS | {"data": os.urandom(12 << 20)})
+    with tiny_disk(tmp_path / "disk") as disk:
+        with pytest.raises(Transient, match="no space is left for it"):
+            unpacked(image, disk / "i")
+        assert [each.name for each in (disk / "i").iterdir() if not each.name.endswith(".lock")] == []
 
 
 def test_scripts_of_a_sif_file_are_not_looked_for_through_links(tmp_path: Path) -> None:
