@@ -47,7 +47,8 @@ class Maker:
         """What it printed. Raises Transient where it printed nothing of the kind."""
         pipe = asyncio.subprocess.PIPE
         kind = [self.kinds[source.path]] if self.kinds else []
-        command = [sys.executable, "-m", self.module, *kind, path, directory]
+        # -P: else Python looks for modules where the scheduler was started first, and runs what is called as one of its own.
+        command = [sys.executable, "-P", "-m", self.module, *kind, path, directory]
         process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
         printed, complaint = await process.communicate()
         try:

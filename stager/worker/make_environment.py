@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stager.model.errors import StagerError
+from stager.model.errors import Refused, StagerError
 from stager.worker import make_conda, make_venv
 from stager.worker.environment_tree import digest_of_tree, is_whole, make_read_only, remove
 from stager.worker.installing import NOT_MADE_CODE
@@ -27,6 +27,9 @@ KINDS = {"venv": make_venv, "conda": make_conda}
 
 def made(kind: str, path: Path, directory: Path) -> Path:
     """Raises StagerError."""
+    if os.pathsep in os.fspath(directory):
+        text = f"{directory} has {os.pathsep!r} in its name, which no directory on a PATH can have; use another state directory"
+        raise Refused(text, code="path_unusable")
     maker = KINDS[kind]
     wanted: Any = maker.read(path.read_bytes())
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

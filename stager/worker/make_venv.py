@@ -38,6 +38,9 @@ PIP = (
     "--disable-pip-version-check",
     "--retries",
     "2",
+    # Over what a pip.conf says: it is for this environment, wherever else its user has packages put.
+    "--no-user",
+    "--target=",
 )
 # What pip says, by what it means; the first that is in it counts.
 AWAY = (
@@ -86,7 +89,7 @@ def base_python() -> str:
 
 def make(root: Path, requirements: list[str], lock: int, environ: Mapping[str, str]) -> dict[str, Any]:
     """It is at its place from the start, since its programs name it. What is to be told of it."""
-    ran = run([sys.executable, "-m", "venv", str(root)], lock, environ)
+    ran = run([sys.executable, "-P", "-m", "venv", str(root)], lock, environ)
     if ran.returncode != 0:
         raise of_venv(ran.stdout + ran.stderr)
     (root / REQUIREMENTS).write_text("\n".join([*requirements, ""]))

@@ -65,7 +65,7 @@ class PackagesBed(MadeBed):
         return self.place / name
 
     def maker(self, lock: Path, **more: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "stager.worker.make_environment", self.lock_kind, str(lock), str(self.directory)]
+        command = [sys.executable, "-P", "-m", "stager.worker.make_environment", self.lock_kind, str(lock), str(self.directory)]
         environ = {"PATH": os.environ["PATH"], "HOME": str(self.place / "home"), "PYTHONPATH": str(PROJECT), **self.pip, **more}
         return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
 

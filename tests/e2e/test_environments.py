@@ -184,3 +184,18 @@ def test_environments_that_no_job_uses_give_way_to_others(short_dir: Path) -> No
         assert bed.made_at_rest() == [one], "made once more"
     finally:
         bed.stager.end()
+
+
+def test_neither_modules_nor_settings_of_others_change_what_is_made(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the scheduler was started may lie a `venv.py`; and a user may have his own packages put elsewhere."""
+    odd = bed.place / "odd"
+    odd.mkdir()
+    (odd / "venv.py").write_text("raise SystemExit('not this one')\n")
+    monkeypatch.chdir(odd)
+    for number, setting in enumerate(("user = true", f"target = {odd}/elsewhere")):
+        conf = odd / f"pip{number}.conf"
+        conf.write_text(f"[install]\n{setting}\n")
+        lock = bed.lock(f"odd{number}.lock", locked(wheel(bed.place / "wheels", f"odd{number}", "1.0", MODULE.format(version="o"))))
+        said = bed.said(lock, PIP_CONFIG_FILE=str(conf))
+        assert "fault" not in said, said
+        assert Path(said["root_dir"], f"bin/odd{number}").exists() and not (odd / "elsewhere").exists()

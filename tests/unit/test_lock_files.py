@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stager.model.errors import ErrorClass, InvalidInput
+from stager.model.errors import ErrorClass, InvalidInput, Refused
 from stager.worker.environment import with_packages
 from stager.worker.lock_file import HASH, NAME, requirements_in
+from stager.worker.make_environment import made
 from stager.worker.make_venv import of_pip, of_venv
 
 A, B = "a" * 64, "b" * 64
@@ -117,3 +120,11 @@ def test_a_python_that_makes_no_environments_is_told_to_who_looks_after_the_host
 def test_the_programs_of_the_environment_come_first() -> None:
     assert with_packages({"PATH": "/bin", "A": "b"}, "/e") == {"PATH": "/e/bin:/bin", "A": "b", "VIRTUAL_ENV": "/e"}
     assert with_packages({"PATH": ""}, "/e")["PATH"] == "/e/bin" and with_packages({"PATH": "/bin"}, "") == {"PATH": "/bin"}
+
+
+def test_none_is_made_where_no_path_can_name_it(tmp_path: Path) -> None:
+    """Its job would run with what the host has, and nobody would know."""
+    (tmp_path / "own.lock").write_text(f"one==1 --hash=sha256:{A}")
+    with pytest.raises(Refused, match="':' in its name"):
+        made("venv", tmp_path / "own.lock", tmp_path / "a:b" / "environments")
+    assert not (tmp_path / "a:b").exists()

@@ -15,6 +15,14 @@ from stager.wire.node import StagedIn
 from stager.worker import AttemptInput, AttemptSpec, Place
 from stager.worker.kept_directories import KeptDirectories
 from stager.worker.made_of_inputs import TRIES, MadeOfInputs, Maker
+from tests.testbed.places import PROJECT
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our maker, which no installation has."""
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
+
 
 MAKER = Maker("tests.testbed.quick_maker", "not_made", "the box of job {job} could not be made", "job {job} has no box", {"in": "box"})
 STAGED = StagedIn(mounts=[], copied_bytes=0)
@@ -107,3 +115,13 @@ def test_a_maker_that_ends_without_an_answer_is_tried_again(tmp_path: Path) -> N
         with pytest.raises(Transient, match="the box of job 'a' could not be made: a bad day"):
             done(bed.of("a"))
         assert len(bed.calls()) == count
+
+
+def test_no_module_of_the_directory_that_the_scheduler_was_started_in_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`json.py` beside a workflow is its author's, and /tmp everybody's."""
+    bed = Bed(tmp_path, "one")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "json.py").write_text("raise SystemExit('not this one')\n")
+    monkeypatch.chdir(elsewhere)
+    assert done(bed.of("a"))["root_dir"].endswith("one/root")
