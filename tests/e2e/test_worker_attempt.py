@@ -135,6 +135,19 @@ def test_scratch_goes_however_deep_it_is(rig: Rig) -> None:
     assert result.undeclared == () and not (rig.attempt_dir("a1") / "sandbox").exists()
 
 
+def test_a_job_that_has_gone_very_deep_ends_nothing_but_itself(rig: Rig) -> None:
+    """As one does that copies a directory into itself. The node looks for what nobody declared, and removes it all."""
+    once = 'way=$(printf "d/%.0s" $(seq 1900)); for _ in 1 2 3 4 5; do mkdir -p $way; cd -P $way; done; echo > "$STAGER_TEST_DONE"'
+    kinds = (("a1", output("made"), Outcome.OK), ("a2", output("d", "a2", kind=FileKind.DIRECTORY), Outcome.FAILED))
+    for name, declared, outcome in kinds:
+        made = f"{rig.attempt_dir(name)}/sandbox/made"
+        result = run(rig, attempt(once, name, outputs=(declared,), env={"STAGER_TEST_DONE": made}))
+        assert result.outcome is outcome, result
+        assert not (rig.attempt_dir(name) / "sandbox").exists()
+    assert result.fault is not None and result.fault.code == "output_escapes" and "deeper than an output may be" in result.fault.message
+    assert rig.leases() == []
+
+
 def test_captured_output_is_an_output(rig: Rig) -> None:
     given = rig.stored(b"three\none\ntwo\n", "in/lines")
     said, wrong = output("out/said.txt"), output("wrong.txt")

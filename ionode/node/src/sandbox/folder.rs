@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{openat, openat2, AtFlags, OFlag, OpenHow, ResolveFlag};
+use nix::fcntl::{openat, openat2, renameat, AtFlags, OFlag, OpenHow, ResolveFlag};
 use nix::sys::stat::{fstat, fstatat, mkdirat, FileStat, Mode};
 use nix::unistd::{linkat, unlinkat, UnlinkatFlags};
 
@@ -29,6 +29,9 @@ pub fn kind_of(stat: &FileStat) -> NodeKind {
         _ => NodeKind::Special,
     }
 }
+
+/// How deep a walk goes into what a job left: each step takes an open file, and a part of a stack that is soon used up.
+pub const DEPTH_MAX: usize = 128;
 
 pub struct Folder(OwnedFd);
 
@@ -124,10 +127,59 @@ impl Folder {
     /// Removes what is in this folder, deepest first.
     /// A mount, or a directory that became something else meanwhile, is an error, not a way out.
     pub fn clear(&self) -> Result<(), Errno> {
-        for name in self.names()? {
-            self.remove(&name)?;
+        let mut raised = Vec::new();
+        self.empty(self, 0, &mut raised)?;
+        while let Some(name) = raised.pop() {
+            self.writable(&name)?.empty(self, 1, &mut raised)?;
+            self.remove_folder(&name)?;
         }
         Ok(())
+    }
+
+    /// A folder that lies too deep for a stack and for open files is moved up into `top`; its name there is in `raised`.
+    fn empty(&self, top: &Folder, depth: usize, raised: &mut Vec<OsString>) -> Result<(), Errno> {
+        for name in self.names()? {
+            let stat = match self.stat(&name) {
+                Ok(stat) => stat,
+                Err(Errno::ENOENT) => continue,
+                Err(errno) => return Err(errno),
+            };
+            if kind_of(&stat) != NodeKind::Directory {
+                self.remove_file(&name)?;
+                continue;
+            }
+            // Also before it is moved: its owner may not move one that he may not write into.
+            let child = self.writable(&name)?;
+            if depth < DEPTH_MAX {
+                child.empty(top, depth + 1, raised)?;
+                self.remove_folder(&name)?;
+            } else {
+                let fresh = top.unused_name(raised.len());
+                renameat(&self.0, name.as_os_str(), &top.0, fresh.as_os_str())?;
+                raised.push(fresh);
+            }
+        }
+        Ok(())
+    }
+
+    fn unused_name(&self, from: usize) -> OsString {
+        let mut names = (from..).map(|number| OsString::from(format!(".stager-raised-{number}")));
+        names.find(|name| matches!(self.stat(name), Err(Errno::ENOENT))).expect("numbers do not end")
+    }
+
+    /// Jobs leave directories without rights for their owner behind.
+    fn writable(&self, name: &OsStr) -> Result<Folder, Errno> {
+        let child = match self.child(name) {
+            Err(Errno::EACCES) => {
+                nix::sys::stat::fchmodat(&self.0, name, Mode::S_IRWXU, nix::sys::stat::FchmodatFlags::FollowSymlink)?;
+                self.child(name)?
+            }
+            opened => opened?,
+        };
+        if fstat(&child.0)?.st_mode & 0o700 != 0o700 {
+            child.set_mode(0o700)?;
+        }
+        Ok(child)
     }
 
     /// Removes one entry with all that is in it. Missing is fine.
@@ -140,18 +192,7 @@ impl Folder {
         if kind_of(&stat) != NodeKind::Directory {
             return self.remove_file(name);
         }
-        // Jobs leave directories without rights for their owner behind.
-        let child = match self.child(name) {
-            Err(Errno::EACCES) => {
-                nix::sys::stat::fchmodat(&self.0, name, Mode::S_IRWXU, nix::sys::stat::FchmodatFlags::FollowSymlink)?;
-                self.child(name)?
-            }
-            opened => opened?,
-        };
-        if stat.st_mode & 0o700 != 0o700 {
-            child.set_mode(0o700)?;
-        }
-        child.clear()?;
+        self.writable(name)?.clear()?;
         self.remove_folder(name)
     }
 }

@@ -11,7 +11,7 @@ use nix::sys::stat::FileStat;
 use stager_core::error::ApiError;
 use stager_core::replica::ReplicaKind;
 
-use super::folder::{kind_of, split, Folder, NodeKind};
+use super::folder::{kind_of, split, Folder, NodeKind, DEPTH_MAX};
 use crate::failure::disk;
 
 /// One regular file. `device`, `inode` and `mtime` (seconds, nanoseconds) say that what is opened later is what was looked at.
@@ -93,14 +93,14 @@ fn survey(root: &Path, path: &str, kind: ReplicaKind) -> Result<Survey, Errno> {
 
 fn tree(top: &Folder, output_path: &str) -> Result<Survey, Errno> {
     let mut found = Found::default();
-    let escape = descend(top, "", &mut found)?;
+    let escape = descend(top, "", 1, &mut found)?;
     Ok(match escape {
         Some((path, what)) => Survey::Escapes(format!("{output_path}/{path}"), what),
         None => Survey::Found(found),
     })
 }
 
-fn descend(folder: &Folder, prefix: &str, found: &mut Found) -> Result<Option<(String, &'static str)>, Errno> {
+fn descend(folder: &Folder, prefix: &str, depth: usize, found: &mut Found) -> Result<Option<(String, &'static str)>, Errno> {
     let names = folder.names()?;
     if names.is_empty() && !prefix.is_empty() {
         found.empty_folders.push(prefix.trim_end_matches('/').to_string());
@@ -113,9 +113,10 @@ fn descend(folder: &Folder, prefix: &str, found: &mut Found) -> Result<Option<(S
         let stat = folder.stat(&name)?;
         match kind_of(&stat) {
             NodeKind::File => found.files.push(seen(path, &stat)),
+            NodeKind::Directory if depth == DEPTH_MAX => return Ok(Some((path, "deeper than an output may be"))),
             NodeKind::Directory => {
                 found.folders.push(path.clone());
-                let escape = descend(&folder.child(&name)?, &format!("{path}/"), found)?;
+                let escape = descend(&folder.child(&name)?, &format!("{path}/"), depth + 1, found)?;
                 if escape.is_some() {
                     return Ok(escape);
                 }
@@ -130,7 +131,7 @@ fn descend(folder: &Folder, prefix: &str, found: &mut Found) -> Result<Option<(S
 /// Everything that is not a directory and that nobody declared: the first `limit` paths, and how many there are.
 pub fn undeclared(root: &Path, known: &HashSet<&str>, limit: usize) -> Result<(Vec<String>, u64), ApiError> {
     let mut rest = (Vec::new(), 0);
-    let walked = Folder::open(root).and_then(|folder| unknown(&folder, "", known, limit, &mut rest));
+    let walked = Folder::open(root).and_then(|folder| unknown(&folder, "", 0, known, limit, &mut rest));
     match walked {
         // A call repeated after the sandbox was removed.
         Ok(()) | Err(Errno::ENOENT) => Ok(rest),
@@ -138,15 +139,22 @@ pub fn undeclared(root: &Path, known: &HashSet<&str>, limit: usize) -> Result<(V
     }
 }
 
-fn unknown(folder: &Folder, prefix: &str, known: &HashSet<&str>, limit: usize, rest: &mut (Vec<String>, u64)) -> Result<(), Errno> {
+fn unknown(
+    folder: &Folder,
+    prefix: &str,
+    depth: usize,
+    known: &HashSet<&str>,
+    limit: usize,
+    rest: &mut (Vec<String>, u64),
+) -> Result<(), Errno> {
     for name in folder.names()? {
         let path = format!("{prefix}{}", name.to_string_lossy());
         if known.contains(path.as_str()) {
             continue;
         }
         match folder.stat(&name) {
-            Ok(stat) if kind_of(&stat) == NodeKind::Directory => match folder.child(&name) {
-                Ok(child) => unknown(&child, &format!("{path}/"), known, limit, rest)?,
+            Ok(stat) if kind_of(&stat) == NodeKind::Directory && depth < DEPTH_MAX => match folder.child(&name) {
+                Ok(child) => unknown(&child, &format!("{path}/"), depth + 1, known, limit, rest)?,
                 // Counted as one: what cannot be entered cannot be listed, and is no reason to fail the job.
                 Err(_) => note(path, limit, rest),
             },
