@@ -45,20 +45,26 @@ pub fn by_mounts(spec: &Spec) -> Result<bool, String> {
     bind(sandbox, sandbox)?;
     let place = c_string(sandbox.as_os_str())?;
     sys::set_mount_attributes(&place, false, 0, sys::MOUNT_READ_ONLY).map_err(|error| failed(sandbox, error))?;
-    if let Some(scratch) = spec.scratch_dir.as_deref() {
-        for place in private(sandbox) {
-            bind(scratch, &place)?;
-        }
-    }
-    if is_directory(Path::new(SHARED_MEMORY)) {
-        let flags = libc::MS_NOSUID | libc::MS_NODEV;
-        sys::mount(c"tmpfs", c"/dev/shm", c"tmpfs", flags).map_err(|error| failed(Path::new(SHARED_MEMORY), error))?;
-    }
     // What a process may write of its own there its rights say; a user namespace of its own needs it.
     if sys::user_and_group().0 != 0 {
         let _ = sys::set_mount_attributes(c"/proc", false, 0, sys::MOUNT_READ_ONLY);
     }
     Ok(true)
+}
+
+/// Once its inputs are linked: these hide what was there, and a store may lie there.
+pub fn own_places(spec: &Spec) -> Result<(), String> {
+    let sandbox = spec.sandbox();
+    if let Some(scratch) = spec.scratch_dir.as_deref() {
+        for place in private(sandbox) {
+            bind(scratch, &place)?;
+        }
+    }
+    if has_own_memory(sandbox) {
+        let flags = libc::MS_NOSUID | libc::MS_NODEV;
+        sys::mount(c"tmpfs", c"/dev/shm", c"tmpfs", flags).map_err(|error| failed(Path::new(SHARED_MEMORY), error))?;
+    }
+    Ok(())
 }
 
 /// None: this kernel has no Landlock that would do. `mounts`: places for scratch are the job's own; else they are everybody's, and written to only where nothing
@@ -73,7 +79,7 @@ pub fn by_landlock(spec: &Spec, mounts: bool) -> Result<Option<OwnedFd>, String>
             rules.allow(&place)?;
         }
     }
-    if is_directory(Path::new(SHARED_MEMORY)) {
+    if has_own_memory(sandbox) {
         rules.allow(Path::new(SHARED_MEMORY))?;
     }
     for place in devices().iter().chain([&spec.stdout, &spec.stderr]) {
@@ -84,7 +90,17 @@ pub fn by_landlock(spec: &Spec, mounts: bool) -> Result<Option<OwnedFd>, String>
 
 /// Those that can be the job's own: not where they would hide its sandbox.
 fn private(sandbox: &Path) -> Vec<PathBuf> {
-    TEMPORARY.iter().map(PathBuf::from).filter(|place| !sandbox.starts_with(place) && is_directory(place)).collect()
+    TEMPORARY.iter().map(PathBuf::from).filter(|place| is_directory(place) && !lies_in(sandbox, place)).collect()
+}
+
+fn has_own_memory(sandbox: &Path) -> bool {
+    let place = Path::new(SHARED_MEMORY);
+    is_directory(place) && !lies_in(sandbox, place)
+}
+
+/// By its name, or by where a link in its name leads.
+fn lies_in(sandbox: &Path, place: &Path) -> bool {
+    sandbox.starts_with(place) || sandbox.canonicalize().is_ok_and(|found| found.starts_with(place))
 }
 
 fn devices() -> Vec<PathBuf> {

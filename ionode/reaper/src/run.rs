@@ -1,7 +1,7 @@
 //! One attempt from its spec to its result. May know: everything in this crate. One rule: nothing is started before the lock is held and no result is there.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -106,9 +106,10 @@ enum Answer {
 
 fn isolated(spec: &Spec, mode: Mode, logs: &Logs, lock: &File, group: Option<&Group>) -> Answer {
     let (uid, gid) = sys::user_and_group();
-    let pipes = sys::pipe().and_then(|answer| Ok((answer, sys::pipe()?)));
-    let ((answer_in, answer_out), (life_in, life_out)) = match pipes {
-        Ok(pipes) => pipes,
+    // Nobody reads the answer before the init has ended: a pipe would be full one day, and the init wait for ever.
+    let made = sys::memory_file().and_then(|answer| Ok((File::from(answer), sys::pipe()?)));
+    let (mut answer, (life_in, life_out)) = match made {
+        Ok(made) => made,
         Err(error) => return Answer::NoNamespace(error.to_string()),
     };
     let started = (Instant::now(), now_s());
@@ -117,19 +118,19 @@ fn isolated(spec: &Spec, mode: Mode, logs: &Logs, lock: &File, group: Option<&Gr
         Err(error) => return Answer::NoNamespace(format!("clone: {error}")),
     };
     if init == 0 {
-        drop((answer_in, life_out));
+        drop(life_out);
         // SAFETY: this copy of the descriptor is never used again: the child leaves by `exit_now`. Only the reaper itself may hold the lock.
         unsafe { libc::close(lock.as_raw_fd()) };
-        let answer = serve_as_init(spec, mode, logs, &life_in, (uid, gid), group);
-        let _ = File::from(answer_out).write_all(&serde_json::to_vec(&answer).unwrap_or_default());
+        let said = serve_as_init(spec, mode, logs, &life_in, (uid, gid), group);
+        let _ = answer.write_all(&serde_json::to_vec(&said).unwrap_or_default());
         sys::exit_now(0);
     }
-    drop((answer_out, life_in));
+    drop(life_in);
     let (status, asked) = guard(init, spec);
     if !mode.pid {
         sweep();
     }
-    read_answer(answer_in).unwrap_or_else(|| Answer::Report(Box::new(lost_init(spec, status, asked, started))))
+    read_answer(answer).unwrap_or_else(|| Answer::Report(Box::new(lost_init(spec, status, asked, started))))
 }
 
 /// In the child: the job's init, or its subreaper where there is no pid namespace.
@@ -155,6 +156,9 @@ fn serve_as_init(spec: &Spec, mode: Mode, logs: &Logs, life: &OwnedFd, ids: (lib
     };
     if let Err(message) = links::bind_all(spec.sandbox(), &spec.mounts) {
         return refused("link_failed", message);
+    }
+    if let Some(Err(message)) = confined.then(|| confine::own_places(spec)) {
+        return refused("isolation_failed", message);
     }
     let contained = match spec.container.as_ref().map(|container| contained(spec, container, logs)).transpose() {
         Ok(contained) => contained,
@@ -218,9 +222,10 @@ fn guard(init: pid_t, spec: &Spec) -> (i32, bool) {
     }
 }
 
-fn read_answer(from: OwnedFd) -> Option<Answer> {
+fn read_answer(mut from: File) -> Option<Answer> {
     let mut text = Vec::new();
-    File::from(from).read_to_end(&mut text).ok()?;
+    from.rewind().ok()?;
+    from.read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
 }
 

@@ -80,6 +80,12 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     }
 }
 
+/// It has no name, and room for whatever is written before anybody reads.
+pub fn memory_file() -> io::Result<OwnedFd> {
+    // SAFETY: the name ends with NUL; the descriptor returned is ours.
+    unsafe { Ok(OwnedFd::from_raw_fd(check(libc::memfd_create(c"answer".as_ptr(), libc::MFD_CLOEXEC))?)) }
+}
+
 /// True when the other end of a pipe is closed.
 pub fn is_hung_up(fd: &OwnedFd) -> bool {
     let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: 0, revents: 0 };

@@ -1,6 +1,7 @@
 //! Jobs that try to write where they may not, as root, as an ordinary user, and where the host gives one protection alone or neither.
 
 use std::fs;
+use std::os::unix::fs::{symlink, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::case::{each, is_root, As, Case};
@@ -263,4 +264,58 @@ assert seen
         assert_eq!((report["outcome"].as_str(), report["opened_count"].as_u64()), (Some("timeout"), Some(1)), "{report}");
         assert!(!crate::case::is_running(&token) && !case.text("err").contains("not implemented"), "{}", case.text("err"));
     });
+}
+
+/// Scratch on a host is there in places.
+#[test]
+fn a_sandbox_in_shared_memory_is_there_for_its_job() {
+    for before in [&[] as &[&str], LANDLOCK_ALONE] {
+        for user in [As::Root, As::Ordinary].into_iter().filter(|user| before.is_empty() && is_root() || *user == As::Ordinary) {
+            let case = isolated(Case::new_in(user, Path::new("/dev/shm")));
+            case.make_file("other", "kept", 0o666);
+            let other = case.path("other").display().to_string();
+            let case = case.shell(&format!("echo x > made; echo x > \"{other}\""));
+            assert!(case.run_command(before).status().unwrap().success());
+            assert_eq!(case.text("sandbox/made"), "x\n", "{}", case.result());
+            assert_eq!(case.text("other"), "kept", "{}", case.result());
+        }
+    }
+}
+
+#[test]
+fn an_input_is_linked_from_a_store_that_lies_where_the_jobs_own_places_are() {
+    for place in ["/tmp", "/dev/shm"] {
+        each(|case| {
+            let elsewhere = if place == "/tmp" { "/dev/shm" } else { "/tmp" };
+            let store = tempfile::tempdir_in(place).unwrap();
+            fs::set_permissions(store.path(), fs::Permissions::from_mode(0o755)).unwrap();
+            let stored = store.path().join("stored");
+            fs::write(&stored, "given").unwrap();
+            fs::set_permissions(&stored, fs::Permissions::from_mode(0o444)).unwrap();
+            let case = isolated(Case::new_in(case.user, Path::new(elsewhere))).link(stored.to_str().unwrap(), "in").shell("cat in");
+            let report = case.report();
+            assert_eq!(report["outcome"], "exited", "{report}");
+            assert_eq!(case.text("out"), "given");
+        });
+    }
+}
+
+/// A state directory may be a link to where there is room.
+#[test]
+fn a_sandbox_that_a_link_leads_to_is_there_for_its_job() {
+    // An ordinary user does not reach the place of the link.
+    if !is_root() {
+        return;
+    }
+    let elsewhere = env!("CARGO_TARGET_TMPDIR");
+    for (from, to) in [(elsewhere, "/tmp"), ("/tmp", elsewhere)] {
+        let links = tempfile::tempdir_in(from).unwrap();
+        let link = links.path().join("state");
+        let case = isolated(Case::new_in(As::Root, Path::new(to)));
+        symlink(case.root.path(), &link).unwrap();
+        let case = case.set("cwd", json!(link.join("sandbox"))).set("scratch_dir", json!(link.join("sandbox/.tmp"))).shell("echo x > made");
+        let report = case.report();
+        assert_eq!(report["outcome"], "exited", "{from} {report}");
+        assert_eq!(case.text("sandbox/made"), "x\n");
+    }
 }

@@ -32,6 +32,16 @@ fn result_appears_by_rename_and_all_files_are_private() {
 }
 
 #[test]
+fn what_is_said_of_a_job_may_be_longer_than_a_pipe_holds() {
+    each(|case| {
+        let program = format!("/{}", "x".repeat(100_000));
+        let report = case.set("isolate", json!(true)).set("argv", json!([program])).report();
+        assert_eq!((report["outcome"].as_str(), report["code"].as_str()), (Some("not_started"), Some("start_failed")));
+        assert!(report["message"].as_str().unwrap().contains(&program));
+    });
+}
+
+#[test]
 fn environment_is_exactly_as_given() {
     each(|case| {
         let case = case.set("argv", json!(["env"])).set("env", json!({"PATH": "/usr/bin:/bin", "ONE": "a b=c\n'\""}));
