@@ -23,6 +23,7 @@ import msgspec
 
 from stager.adapters import host_join
 from stager.adapters.node_process import NodeProcess
+from stager.adapters.node_remote import NOT_ACCEPTED_CODE
 from stager.adapters.whole_file import write_private
 from stager.model.errors import Denied, InvalidInput, Refused, StagerError, Transient
 from stager.service.host_node import HostDir, Record, node_started, node_stopped
@@ -189,7 +190,9 @@ class HostKeeper:
             host_join.renew(record.scheduler, record.node_id, self.place.tls)
             if record.worker is not None:
                 self._met_pool(record)
-        except Transient as problem:
+        except StagerError as problem:
+            if is_final(problem):
+                raise
             log.warning("the certificate of %s is as it was: %s", record.node_id, problem)
 
     def _stop_worker(self) -> None:
@@ -205,9 +208,14 @@ class HostKeeper:
         self.worker = None
 
     def _tell(self, state: KeeperState) -> None:
-        if state != self.told:
+        if state == self.told:
+            return
+        try:
             write_private(self.place.root / STATE, msgspec.json.encode(state))
             self.told = state
+        except OSError as problem:
+            # A disk that is full ends neither node nor worker.
+            log.warning("what runs here cannot be written down, and is tried again: %s", problem)
 
 
 def pool_joined(place: HostDir, record: Record) -> Record:
@@ -232,7 +240,8 @@ def worker_words(place: HostDir, record: Record) -> list[str]:
 
 
 def is_final(problem: StagerError) -> bool:
-    return isinstance(problem, Denied) or problem.code in FINAL_CODES
+    """The cluster itself says so. One that is not spoken to, since its certificate or ours has expired, has said nothing."""
+    return (isinstance(problem, Denied) and problem.code != NOT_ACCEPTED_CODE) or problem.code in FINAL_CODES
 
 
 def end_with_keeper() -> None:

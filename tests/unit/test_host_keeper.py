@@ -1,7 +1,8 @@
-"""Which process keeps a host, by the lock of its directory."""
+"""Which process keeps a host, by the lock of its directory; and what ends it."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -10,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from stager.model.errors import Refused
+from stager.model.errors import Denied, Refused, StagerError, Transient
 from stager.service import host_keeper
-from stager.service.host_keeper import LOCK, keeper_pid, kept
-from stager.service.host_node import HostDir
+from stager.service.host_keeper import LOCK, HostKeeper, KeeperState, keeper_pid, kept, state_of
+from stager.service.host_node import HostDir, Record, WorkerRecord
 
 
 @pytest.fixture
@@ -42,3 +43,56 @@ def test_who_asks_for_a_keeper_is_not_taken_for_one(place: HostDir) -> None:
     with kept(place):
         assert time.monotonic() - began > 0.1 and keeper_pid(place) == os.getpid()
     over.join()
+
+
+RECORD = Record("10.0.0.1:7435", "a", 1000, "10.0.0.2:7411", worker=WorkerRecord("a"), said="once")
+NOT_FOR_GOOD = [
+    Refused("this scheduler has no pool of hosts", code="no_pool"),
+    Denied("the scheduler is not spoken to: its certificate has expired", code="peer_refused"),
+    Transient("the scheduler does not answer", code="connection_lost"),
+]
+
+
+def asked_by(place: HostDir, monkeypatch: pytest.MonkeyPatch, problem: StagerError) -> HostKeeper:
+    """A keeper whose scheduler says that, whenever it is asked."""
+
+    def says(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(host_keeper, "pool_joined", says)
+    monkeypatch.setattr(host_keeper.host_join, "renew", lambda *_: False)
+    place.write(RECORD)
+    return HostKeeper(place, {})
+
+
+@pytest.mark.parametrize("problem", NOT_FOR_GOOD, ids=lambda problem: problem.code)
+def test_what_passes_ends_no_keeper_and_so_neither_node_nor_worker(
+    place: HostDir, monkeypatch: pytest.MonkeyPatch, problem: StagerError
+) -> None:
+    """A host that stores for a scheduler without a pool ended a day after it had joined. All hosts did when the scheduler's certificate
+    had expired.
+    """
+    keeper = asked_by(place, monkeypatch, problem)
+    keeper._renew(RECORD)
+    keeper._keep_worker(RECORD)
+    assert keeper.worker is None
+
+
+def test_a_host_that_was_forgotten_ends(place: HostDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten = Denied("the certificate of the node a is not in the registry", code="not_registered")
+    keeper = asked_by(place, monkeypatch, forgotten)
+    for asks in (keeper._renew, keeper._keep_worker):
+        with pytest.raises(Denied, match="not in the registry"):
+            asks(RECORD)
+
+
+def test_a_full_disk_ends_no_keeper(place: HostDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    keeper, state = HostKeeper(place, {}), KeeperState(1, "once", 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(host_keeper, "write_private", full)
+        keeper._tell(state)
+    keeper._tell(state)
+    assert state_of(place) == state
