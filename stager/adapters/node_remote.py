@@ -17,7 +17,7 @@ import msgspec
 
 from stager.adapters.http_pool import Lost
 from stager.adapters.ionode import API_VERSION, IoNode, PeerAddress
-from stager.adapters.node_place import NodePlace
+from stager.adapters.node_place import NO_TOKEN_CODE, NodePlace
 from stager.model.errors import Denied, Refused, Transient
 from stager.wire.node import NodeAbout
 
@@ -89,10 +89,10 @@ def token_of(place: NodePlace) -> str:
         words = file.read_text(errors="replace").split()
     except OSError as problem:
         text = f"the token of the node {place.node_id} cannot be read: {file}: {problem.strerror}"
-        raise Transient(text, code="token_missing", subject=str(file)) from problem
+        raise Transient(text, code=NO_TOKEN_CODE, subject=str(file)) from problem
     if len(words) != 1:
         text = f"{file} should hold the token of the node {place.node_id} and nothing else"
-        raise Transient(text, code="token_missing", subject=str(file))
+        raise Transient(text, code=NO_TOKEN_CODE, subject=str(file))
     return words[0]
 
 

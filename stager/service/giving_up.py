@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stager.model.units import format_duration
 from stager.ports import Put
@@ -19,33 +19,40 @@ from stager.service.inquiry import Inquiry
 
 LOOK_EVERY_S = 5.0
 CAUSE = "gone_after"
+NODE, POOL = "node", "pool"
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
     """`after_s` None: nothing is given up by itself. `began_at`: when this scheduler began, by the Machine's clock. `is_silent`: a node by
-    this name does not answer, nor refuse. `hears_hosts`: that tenant's pool answers, so that a host's silence is its own.
+    this name does not answer, nor refuse. `hears_hosts`: that tenant's pool answers, so that a host's silence is its own. `explained`:
+    when a silence was last seen to have another reason, of a node or of all hosts of a tenant's pool: it counts from then on alone.
     """
 
     after_s: float | None
     began_at: float
     is_silent: Callable[[str], bool]
     hears_hosts: Callable[[str], bool]
+    explained: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def of_node(self, node: NodeEntry) -> float | None:
         """When it is given up, if it stays silent. None: it is not."""
         if self.after_s is None or node.reachable or node.gone or not node.incarnation or not self.is_silent(node.id):
             return None
-        return max(node.since, self.began_at) + self.after_s
+        return max(node.since, self.began_at, self.explained.get((NODE, node.id), 0.0)) + self.after_s
 
     def of_host(self, host: HostEntry) -> float | None:
         if self.after_s is None or host.answers or not self.hears_hosts(host.tenant):
             return None
-        return max(host.lost_at, self.began_at) + self.after_s
+        return max(host.lost_at, self.began_at, self.explained.get((POOL, host.tenant), 0.0)) + self.after_s
 
     def due(self, state: State, now: float) -> Iterator[ev.NodeGone | ev.HostGone]:
         why = f"no answer for {format_duration(self.after_s or 0.0)} (gone_after)"
         for node in state.nodes.values():
+            if not self.is_silent(node.id):
+                self.explained[NODE, node.id] = now
+            for tenant in {host.tenant for host in node.hosts.values() if not self.hears_hosts(host.tenant)}:
+                self.explained[POOL, tenant] = now
             at = self.of_node(node)
             if at is not None and at <= now:
                 yield ev.NodeGone(at=0.0, cause=CAUSE, node=node.id, why=why)

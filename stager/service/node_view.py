@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 
 from stager import wire
 from stager.adapters.executor_engine import Executors
-from stager.model.errors import Fault, Refused, StagerError, Transient
+from stager.adapters.node_place import NO_TOKEN_CODE
+from stager.model.errors import ErrorClass, Fault, Refused, StagerError, Transient
 from stager.model.units import counted
 from stager.runtime.node_link import NodeLink
 from stager.runtime.outstanding import Outstanding
@@ -47,9 +48,13 @@ class NodeWatch:
         return link is not None and link.up
 
     def is_silent(self, node: str) -> bool:
-        """It neither answers nor refuses, and is none that the scheduler starts itself."""
+        """It neither answers nor refuses, nor is there anything to be mended before it is spoken to, as a certificate that has expired,
+        which may be our own. And it is none that the scheduler starts itself.
+        """
         link = self.links.get(node)
-        return node != self.embedded and (link is None or not (link.up or link.excluded))
+        if node == self.embedded or link is None:
+            return node != self.embedded
+        return not (link.up or link.excluded or (link.problem is not None and is_to_mend(link.problem)))
 
     async def tried(self) -> None:
         """Each node was met, or cannot be now. Not for longer than the deadline."""
@@ -88,6 +93,11 @@ class NodeWatch:
             return True
         begun = (*self.outstanding.attempts.values(), *self.outstanding.transfers.values())
         return any(command.run == run and command.node == link.node for command in begun)
+
+
+def is_to_mend(problem: Fault) -> bool:
+    """It does not pass by itself."""
+    return problem.error_class is not ErrorClass.TRANSIENT or problem.code == NO_TOKEN_CODE
 
 
 async def transfers_now(link: NodeLink) -> list[NodeTransfer]:

@@ -53,6 +53,27 @@ def test_a_node_that_refuses_and_a_host_whose_pool_is_silent_are_not_given_up() 
     assert [type(event) for event in patience(heard=False).due(state, 1e6)] == [ev.NodeGone]
 
 
+def test_a_pool_that_was_away_for_long_is_followed_by_its_hosts_and_not_by_their_end() -> None:
+    """They come a few seconds after it. What runs there was lost for a restart of the pool."""
+    state, heard = machine().state, [False]
+    asked = Patience(600.0, 0.0, lambda node: False, lambda tenant: heard[0])
+    host = state.nodes["node1"].hosts["h1"]
+    assert list(asked.due(state, 8000.0)) == [] and asked.of_host(host) is None
+    heard[0] = True
+    assert list(asked.due(state, 8005.0)) == [] and asked.of_host(host) == 8600.0
+    assert [type(event) for event in asked.due(state, 8600.0)] == [ev.HostGone]
+
+
+def test_a_node_that_refused_for_long_is_silent_from_then_on_only() -> None:
+    """As one whose certificate has expired, and that is started again with a new one."""
+    state, silent = machine().state, [False]
+    asked = Patience(600.0, 0.0, lambda node: silent[0] and node == "node1", lambda tenant: False)
+    assert list(asked.due(state, 8000.0)) == []
+    silent[0] = True
+    assert list(asked.due(state, 8005.0)) == []
+    assert [type(event) for event in asked.due(state, 8600.0)] == [ev.NodeGone]
+
+
 def test_a_run_is_told_since_when_and_until_when() -> None:
     state = machine().state
     host = state.nodes["node1"].hosts["h1"]

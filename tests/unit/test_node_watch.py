@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from stager.model.errors import Fault, Refused, StagerError, Transient
+from stager.model.errors import Denied, Fault, Refused, StagerError, Transient
 from stager.runtime.outstanding import Outstanding
 from stager.scheduler import commands as cmd
 from stager.service import node_view
@@ -133,3 +133,18 @@ def test_the_service_takes_runs_while_one_node_answers(links: list[Any], status:
 
     answer = asyncio.run(asked())
     assert answer.status_code == status and says in answer.text
+
+
+TO_MEND = [
+    Denied("this scheduler's own certificate has expired", code="peer_refused").fault(),
+    Refused("the node b answers there, and not io1", code="another_node").fault(),
+    Transient("its token cannot be read", code="token_missing").fault(),
+]
+
+
+@pytest.mark.parametrize("problem", TO_MEND, ids=lambda problem: problem.code)
+def test_a_node_that_somebody_has_to_mend_something_for_is_not_silent_and_is_not_given_up(problem: Fault) -> None:
+    """When the scheduler's certificate expires, all nodes seemed silent at once, and `gone_after` gave up what they hold."""
+    seen = watch(link("io0"), link("io1", problem=problem), link("io2", problem=AWAY), link("io3", ScriptedClient()), link("io4"))
+    assert [node for node in ("io0", "io1", "io2", "io3", "io4", "never") if seen.is_silent(node)] == ["io2", "io4", "never"]
+    assert not watch(link("io1", problem=TAKEN, excluded=True)).is_silent("io1")
