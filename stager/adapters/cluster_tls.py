@@ -234,6 +234,14 @@ def side(directory: Path, protocol: ssl._SSLMethod) -> ssl.SSLContext:
     return context
 
 
+def take_up(context: ssl.SSLContext, directory: Path) -> None:
+    """Its next connection shows the certificate that is there now. Raises OSError or ValueError for one that is no good, or is half
+    replaced: it is tried elsewhere first, since a context that fails to load one has lost the one before.
+    """
+    side(directory, ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
+
+
 def handshake(directory: Path, role: str, context: ssl.SSLContext, server: ssl.SSLContext) -> ssl.SSLObject:
     """The calling half."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()

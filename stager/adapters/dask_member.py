@@ -7,6 +7,7 @@ certificate of its authority; so the role is compared here, before the first byt
 
 from __future__ import annotations
 
+import logging
 import ssl
 import sys
 from collections.abc import Callable
@@ -14,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from stager.adapters.cluster_tls import SCHEDULER, NotTrusted, require_one_of, role_in
+from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY, SCHEDULER, NotTrusted, require_one_of, role_in, take_up
 from stager.model.errors import Refused
 
+log = logging.getLogger(__name__)
 POOL = "pool/"
 
 
@@ -42,7 +44,39 @@ def guarded(context: ssl.SSLContext, directory: Path) -> ssl.SSLContext:
             check(self)
 
     context.sslsocket_class, context.sslobject_class = MemberSocket, MemberObject
+    return renewed(context, directory)
+
+
+def renewed(context: ssl.SSLContext, directory: Path) -> ssl.SSLContext:
+    """The same context, whose next connection shows the certificate as it is on the disk then. Dask keeps its contexts for as long as it
+    lives, which may be longer than a certificate is good. One that is half replaced leaves the one before in force.
+    """
+    seen = stamps_of(directory)
+
+    def before(make: Callable[..., Any]) -> Callable[..., Any]:
+        def connection(*args: Any, **more: Any) -> Any:
+            nonlocal seen
+            if (now := stamps_of(directory)) != seen:
+                try:
+                    take_up(context, directory)
+                    seen = now
+                except (OSError, ValueError) as problem:
+                    log.warning("the certificate before it stays in force, since that in %s cannot be used: %s", directory, problem)
+            return make(*args, **more)
+
+        return connection
+
+    shown: Any = context
+    shown.wrap_socket, shown.wrap_bio = before(context.wrap_socket), before(context.wrap_bio)
     return context
+
+
+def stamps_of(directory: Path) -> list[tuple[int, int, int]]:
+    try:
+        found = [(directory / name).stat() for name in (CERTIFICATE, KEY)]
+    except OSError:
+        return []
+    return [(each.st_mtime_ns, each.st_size, each.st_ino) for each in found]
 
 
 def security_of(directory: Path) -> Any:
@@ -63,8 +97,6 @@ def member_context(directory: Path, make_context: Callable[..., Any], *asked: An
 
 
 def files_of(directory: Path) -> dict[str, str]:
-    from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY
-
     cert, key = str(directory / CERTIFICATE), str(directory / KEY)
     of_roles = {f"tls_{role}_{what}": path for role in ("client", "scheduler", "worker") for what, path in (("cert", cert), ("key", key))}
     return {"tls_ca_file": str(directory / CA), **of_roles}

@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from stager.adapters.cluster_tls import HANDSHAKE_TIMEOUT_S, SCHEDULER, NotTrusted, require_one_of, role_in, side
+from stager.adapters.dask_member import renewed
 from stager.adapters.dask_pool import DaskPool
 from stager.adapters.gateway_words import (
     ASKABLE,
@@ -73,7 +74,7 @@ class Gateway:
 
     async def open(self, host: str, port: int) -> None:
         cluster, role = await asyncio.to_thread(role_in, self.tls_dir)
-        context = side(self.tls_dir, ssl.PROTOCOL_TLS_SERVER)
+        context = renewed(side(self.tls_dir, ssl.PROTOCOL_TLS_SERVER), self.tls_dir)
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:

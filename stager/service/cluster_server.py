@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY, SCHEME, uris
+from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY, SCHEME, take_up, uris
 from stager.model.errors import Denied, ErrorClass, InvalidInput, StagerError
 from stager.service.joining import Joining
 from stager.wire.cluster import (
@@ -149,9 +149,9 @@ async def keep_renewed(context: ssl.SSLContext, tls_dir: Path) -> None:
         if (now := stamp(tls_dir)) == seen:
             continue
         try:
-            context.load_cert_chain(tls_dir / CERTIFICATE, tls_dir / KEY)
+            take_up(context, tls_dir)
             seen = now
-        except OSError as problem:
+        except (OSError, ValueError) as problem:
             log.warning("the certificate before it stays in force, since that in %s cannot be used: %s", tls_dir, problem)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stager.adapters.authority import SCHEDULER, Authority
+from stager.adapters.cluster_tls import side
 from stager.adapters.dask_member import files_of, security_of
 from tests.e2e.hosts_rig import Hosts
 from tests.e2e.nodes_rig import made, one_job
@@ -94,3 +97,30 @@ async def workers_of(address: str, security: Any) -> Any:
     make: Any = Client
     async with make(address, asynchronous=True, security=security, timeout=5, set_as_default=False) as client:
         return (await client.scheduler.identity(n_workers=-1))["workers"]
+
+
+def test_a_pool_that_lives_shows_the_certificate_that_was_renewed(short_dir: Path) -> None:
+    """A certificate is good for 90 days, and a pool may live for longer."""
+    authority, tls = Authority(short_dir / "cluster"), short_dir / "tls"
+    authority.make("c1")
+    authority.issue("pool/alice", tls)
+    pool = Pool(short_dir / "alice", tls=tls)
+    try:
+        pool.start()
+        before = wait_until(lambda: shown_at(pool.address, tls), "the pool")
+        assert before == shown_at(pool.address, tls)
+        authority.issue("pool/alice", tls)
+        assert shown_at(pool.address, tls) not in ("", before)
+        assert asyncio.run(reached(pool.address, security_of(tls))) == ""
+    finally:
+        pool.end()
+
+
+def shown_at(address: str, tls: Path) -> str:
+    """The serial number of its certificate; empty: it does not answer."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), 5) as plain, side(tls, ssl.PROTOCOL_TLS_CLIENT).wrap_socket(plain) as secured:
+            return str((secured.getpeercert() or {})["serialNumber"])
+    except OSError:
+        return ""
