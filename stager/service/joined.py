@@ -54,7 +54,8 @@ class Joined:
         self.seen: set[str] = set()
         authority = Authority(state_dir.authority)
         authority.certificate()
-        self.app = cluster_app(Joining(authority, Invites(state_dir.authority / "invites"), self.registry, epoch, settings.pool))
+        invites, named = Invites(state_dir.authority / "invites"), [place.node_id for place in settings.nodes]
+        self.app = cluster_app(Joining(authority, invites, self.registry, epoch, settings.pool, named))
         self.context = listening_context(state_dir.tls)
 
     async def keep_renewed(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from stager import __version__
@@ -25,13 +25,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """Blocking, a few milliseconds each. `epoch`: of this scheduler. `pool_address`: of the pool that its owner's jobs run in."""
+    """Blocking, a few milliseconds each. `epoch`: of this scheduler. `pool_address`: of the pool that its owner's jobs run in. `named`: the
+    nodes that its administrator has named, whose certificates were made by hand.
+    """
 
     authority: Authority
     invites: Invites
     registry: FileRegistry
     epoch: int
     pool_address: str = ""
+    named: Collection[str] = ()
 
     def ca(self) -> bytes:
         return (self.authority.root / "ca.pem").read_bytes()
@@ -47,6 +50,9 @@ class Joining:
         before = self.registry.nodes().get(node_id)
         if before is not None and before.key != key:
             raise taken(node_id)
+        if before is None and node_id in self.named:
+            text = f"the node {node_id} is named in STAGER_NODES or [nodes] of this scheduler, and has not joined"
+            raise Refused(f"{text}; join under another --node-id, or take it out there first", code="node_taken", subject=node_id)
         self.invites.use(request.secret, request.role, key, now)
         if before is None and not self.registry.put(Registered(node_id, key), None):
             raise taken(node_id)
