@@ -25,8 +25,7 @@ class Log:
     def line(self, level: str, text: str) -> None:
         now = time.time()
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
-        shown = PASSWORD.sub(r"\1:***@", text)
-        said = as_bytes(f"{stamp},{int(now % 1 * 1000):03d} {level:>7}:  {shown}\n")
+        said = as_bytes(f"{stamp},{int(now % 1 * 1000):03d} {level:>7}:  {without_passwords(text)}\n")
         with self.lock:
             try:
                 # Past Python's buffers: what stays in them ends the process with a code of its own.
@@ -47,6 +46,11 @@ class Log:
 
     def error(self, text: str) -> None:
         self.line("ERROR", text)
+
+
+def without_passwords(text: str) -> str:
+    """Of URLs."""
+    return PASSWORD.sub(r"\1:***@", text)
 
 
 def as_bytes(text: str) -> bytes:

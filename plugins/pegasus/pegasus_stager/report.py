@@ -1,6 +1,7 @@
 """A report of each try and how it went: for monitord, for kickstart, and for people.
 
-May know: the forms that Pegasus reads. One rule: an attempt is told whether it went well or not, and no other report is written over.
+May know: the forms that Pegasus reads. One rule: an attempt is told whether it went well or not, without the password of a URL, and no
+other report is written over.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 
 from pegasus_stager.integrity import quoted
 from pegasus_stager.lists import Transfer
-from pegasus_stager.log import Log
+from pegasus_stager.log import Log, without_passwords
 from pegasus_stager.urls import Url
 
 NAMES_TRIED = 3600
@@ -35,9 +36,9 @@ class Report:
         ended = time.time()
         size_bytes = local_size_bytes(source, transfer.destination)
         lines = [
-            f"  - src_url: {quoted(str(source))}",
+            f"  - src_url: {quoted(without_passwords(str(source)))}",
             f"    src_label: {quoted(source.site)}",
-            f"    dst_url: {quoted(str(transfer.destination))}",
+            f"    dst_url: {quoted(without_passwords(str(transfer.destination)))}",
             f"    dst_label: {quoted(transfer.destination.site)}",
             f"    success: {went_well}",
             f"    start: {began:.0f}",
