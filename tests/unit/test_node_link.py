@@ -20,7 +20,7 @@ from stager.runtime.peering import Peering
 from stager.runtime.store_owners import StoreOwners
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.wire.node import EventPage, NodeAbout, NodeState, TransferAnswer
+from stager.wire.node import AttemptElsewhere, EventPage, NodeAbout, NodeState, TransferAnswer
 
 OTHER_RULES = Refused("this node obeys epoch 3 and the call came from epoch 2; another scheduler has taken over", code="stale_epoch")
 STORE_LOCKED = Refused("the store is locked by a process that does not answer", code="store_locked")
@@ -42,6 +42,9 @@ class ScriptedNode:
         self.peers: list[tuple[str, str, str, str]] = []
         self.copies: list[tuple[str, list[Any]]] = []
         self.telling: StagerError | None = None
+        # Attempts on other hosts that it has open, and those of them that it was told to close.
+        self.open: list[str] = []
+        self.closed: list[str] = []
 
     @property
     def client(self) -> Any:
@@ -77,7 +80,11 @@ class ScriptedNode:
         )
 
     async def state(self) -> NodeState:
-        return NodeState(incarnation=self.incarnation, next_seq=1, replicas=[], transfers=[])
+        attempts = [AttemptElsewhere(attempt_id=name, epoch=1, state="open") for name in self.open]
+        return NodeState(incarnation=self.incarnation, next_seq=1, replicas=[], transfers=[], attempts=attempts)
+
+    async def close_attempt(self, attempt_id: str) -> None:
+        self.closed.append(attempt_id)
 
     async def poll_events(self, after: int, *, wait_s: float) -> EventPage:
         raise await self.polled.get()
@@ -289,6 +296,22 @@ def test_a_copy_is_asked_for_when_the_node_knows_the_source() -> None:
         bed.world._carry_out([], [works], [])
         await bed.until(lambda: len(one.copies) == 1)
         assert one.copies == [("t2", [("i1", "io1", "io1:1", "i1")])]
+        await bed.world.close()
+
+    play(main)
+
+
+def test_attempts_that_are_over_and_that_the_node_has_open_are_closed_at_its_report_and_no_others() -> None:
+    """Nobody else ends their leases and tickets: the scheduler that knew of them was killed, or the node was away when they ended."""
+
+    async def main() -> None:
+        node = ScriptedNode("io0")
+        node.open = ["a-1", "a-2", "a-3"]
+        bed = Bed(node)
+        what: dict[str, Any] = {"id": "c1", "at": 0.0, "cause": "e", "run": "r", "job": "j", "number": 1, "inputs": (), "reserve_bytes": 1}
+        bed.outstanding.gave([cmd.StartAttempt(attempt="a-2", node="io0", host="h", **what)])
+        await bed.until(lambda: len(node.closed) == 2)
+        assert node.closed == ["a-1", "a-3"]
         await bed.world.close()
 
     play(main)
