@@ -34,13 +34,14 @@ AGAIN_AFTER_S = 0.5
 @dataclass(slots=True)
 class HostSeen:
     """`heard_at`: by our steady clock, when its worker's heartbeat was last seen to go on. `reported`: the Machine knows it as these
-    facts.
+    facts. `why`: it was not taken the last time that it was asked.
     """
 
     address: str
     beat: float
     heard_at: float
     reported: HostFacts | None = None
+    why: str = ""
 
 
 @dataclass(slots=True)
@@ -53,10 +54,12 @@ class Heard:
 
 
 class DaskPool:
-    """On the event loop's thread. `tls`: the directory of our certificate; None: no TLS, which is for loopback alone."""
+    """On the event loop's thread. `tls`: the directory of our certificate; None: no TLS, which is for loopback alone. `scheduler`: the id
+    of the one that we are; empty: we speak for one that asks through us.
+    """
 
-    def __init__(self, address: str, put: Put, tls: Path | None = None) -> None:
-        self.address, self.tls = address, tls
+    def __init__(self, address: str, put: Put, tls: Path | None = None, scheduler: str = "") -> None:
+        self.address, self.tls, self.scheduler = address, tls, scheduler
         self.heard = Heard(put)
         self.tasks = Tasks()
         # Most of Dask has no types.
@@ -204,17 +207,28 @@ class DaskPool:
 
     async def _meet(self, host: str, seen: HostSeen) -> HostFacts | None:
         try:
-            return msgspec.convert(await self.ask(host, Asked.LOOK), HostFacts)
+            said = await self.ask(host, Asked.LOOK, self.scheduler)
+            facts = None if "refused" in said else msgspec.convert(said, HostFacts)
+            why = str(said["refused"]) if facts is None else facts.why_unfit
+            if facts is not None and facts.host != host:
+                why = f"it offers the cores of {host}, and calls itself {facts.host}"
+            if facts is not None and not why:
+                return facts
+            self._lose(host, seen)
         except (Transient, ValueError) as problem:
-            log.warning("host %s: %s", host, problem)
-            seen.beat = -1.0
-            return None
+            why = str(problem)
+        if why != seen.why:
+            seen.why = why
+            log.warning("host %s is not taken: %s", host, why)
+        seen.beat = -1.0
+        return None
 
     def _report(self, met: Sequence[HostFacts]) -> None:
         """The largest first: the Machine fails a job that is too large for every host that it knows."""
         for facts in sorted(met, key=lambda facts: (facts.cores, facts.memory_bytes or 0, facts.scratch_bytes or 0), reverse=True):
             self.heard.on_host(facts)
             seen = self.heard.hosts[facts.host]
+            seen.why = ""
             if facts != seen.reported:
                 seen.reported = facts
                 log.info("host %s is there, beside the I/O node %s, with %d cores", facts.host, facts.node, facts.cores)
@@ -225,9 +239,13 @@ class DaskPool:
         now = time.monotonic()
         for host, seen in self.heard.hosts.items():
             if seen.reported is not None and now - seen.heard_at > LOST_AFTER_S:
-                seen.reported = None
                 log.warning("host %s has not answered for %.0f s", host, LOST_AFTER_S)
-                self.heard.put(ev.HostLost(at=0.0, cause="host", host=host))
+                self._lose(host, seen)
+
+    def _lose(self, host: str, seen: HostSeen) -> None:
+        if seen.reported is not None:
+            seen.reported = None
+            self.heard.put(ev.HostLost(at=0.0, cause="host", host=host))
 
 
 async def closed(client: Any) -> None:

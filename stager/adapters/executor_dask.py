@@ -136,7 +136,7 @@ class DaskExecutor(AttemptExecutor):
         self.tasks.start(f"the end of attempt {command.attempt}", self._close_lost(command))
 
     async def _close_lost(self, command: cmd.StartAttempt) -> None:
-        closed = await self.surroundings.close_attempt(command, ticketed=self.worker.given_to(command).ticketed)
+        closed = await self.surroundings.close_attempt(command, ticketed=self.worker.was_ticketed(command))
         if closed is not None and closed.state == COMMITTED:
             self._told(command, made_of(command, closed))
             return

@@ -295,6 +295,8 @@ class GatewayPool:
             return "that is no name of a host"
         if facts.shares_files:
             return "it says that it shares the files of the service, which a tenant's host never does; give its worker --node ID alone"
+        if facts.why_unfit:
+            return shown(facts.why_unfit)
         if not self.is_node(facts.node):
             return f"there is no I/O node {shown(facts.node)!r} here"
         if not 1 <= facts.cores <= CORES_MAX or any(not 0 <= size <= 2**53 for size in sizes):

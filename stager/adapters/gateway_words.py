@@ -85,12 +85,13 @@ class Unanswered(msgspec.Struct, frozen=True, kw_only=True, tag="unanswered"):
 
 
 class HostAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """To a CallHost: one of the three. `printed`: how much the attempt has printed, by stream."""
+    """To a CallHost: one of the three. `printed`: how much the attempt has printed, by stream. `now_s`: what the host's clock says."""
 
     ended: AttemptResult | None = None
     waits_bytes: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
     unasked: dict[str, str] | None = None
     printed: dict[str, Count] = {}
+    now_s: float | None = None
 
 
 ToGateway = CallHost | AskHost | NotWanted

@@ -8,8 +8,10 @@ directory that exists is adopted, so that Dask may call as often as it likes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,18 +24,21 @@ from stager.adapters.host_words import Call, HostFacts, Step, plain, stale_epoch
 from stager.adapters.ionode import IoNode
 from stager.adapters.node_process import RENDEZVOUS
 from stager.adapters.remote_node import RemoteNode, Ticket
-from stager.model.errors import StagerError, Transient
+from stager.model.errors import ErrorClass, Fault, StagerError, Transient
 from stager.model.keep_limits import KeepLimits
 from stager.tasks import Tasks
 from stager.wire import node as said
 from stager.worker import AttemptResult, AttemptSpec, AttemptWaiting, NodePort, Outcome, Place, Sight, Worker
 from stager.worker.attempt import lost_fault
 from stager.worker.collecting import Needed, collected
-from stager.worker.place import log_paths, read_json, safe_name, write_json
+from stager.worker.place import log_paths, publish_json, read_json, safe_name, write_json
+from stager.worker.reaper import wait_until_free
 
 Body = Mapping[str, object]
 Ending = AttemptResult | AttemptWaiting
 IDENTITY = "scratch.json"
+# Which scheduler has this host.
+OWNER = "scheduler.json"
 LOG_PIECE_BYTES_MAX = 1 << 20
 
 
@@ -114,6 +119,14 @@ class HostAgent:
         self.under_way: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self.called_off: set[str] = set()
 
+    def look(self, scheduler: str) -> dict[str, Any]:
+        """What it is, or why it is nothing for this scheduler. Empty: whoever asks speaks for one that it knows."""
+        if scheduler and not is_host_of(self.scratch, scheduler):
+            text = f"it works for another scheduler, whose attempts are in {self.scratch / 'attempts'}"
+            advice = "start a `stager worker` with another --name and --scratch for this one, or that one anew when it has no attempts left"
+            return {"refused": f"{text}: {advice}"}
+        return plain(self.facts)
+
     async def carry_out(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Cancelling it leaves the attempt alone."""
         call = msgspec.convert(asked, Call)
@@ -128,9 +141,21 @@ class HostAgent:
 
     async def _answer(self, call: Call) -> dict[str, Any]:
         try:
-            return told(await self._ending(call)) | {"printed": self._printed(call.attempt)}
+            return told(await self._ending(call)) | {"printed": self._printed(call.attempt), "now_s": time.time()}
         except StagerError as problem:
             return untold(problem)
+        except OSError as problem:
+            return self._not_written(call.attempt, problem)
+
+    def _not_written(self, attempt: str, problem: OSError) -> dict[str, Any]:
+        """The disk with the sandboxes is full, or broken. What has begun is asked about again; what has not is tried again, maybe on
+        another host.
+        """
+        text = f"{problem.filename or self.scratch} on host {self.facts.host}: {problem.strerror or problem}"
+        if read_json(Place.of(self.scratch, attempt).attempt) is not None:
+            return untold(Transient(text, code="connection_lost"))
+        fault = Fault(ErrorClass.TRANSIENT, "start_failed", f"it could not be started: {text}", attempt)
+        return told(AttemptResult(attempt_id=attempt, outcome=Outcome.FAILED, fault=fault))
 
     def _printed(self, attempt: str) -> dict[str, int]:
         """The sizes of its logs, so that nobody asks for empty ones."""
@@ -173,20 +198,31 @@ class HostAgent:
         await self.worker.kill(attempt)
 
     async def forget(self, attempts: Collection[str]) -> None:
+        """They are over. What still runs of them, since their host was given up, is ended and goes then: its cores are others'."""
         for attempt in attempts:
-            self.called_off.discard(attempt)
-            self.nodes.forget(attempt)
-            if attempt not in self.under_way:
-                await asyncio.to_thread(self.worker.forget, attempt)
+            if attempt in self.under_way or self.worker.sight_of(attempt) is Sight.LIVING:
+                await self.kill(attempt)
+                self.tasks.start(f"the end of what is left of attempt {attempt}", self._drop_ended(attempt))
+            else:
+                await self._drop(attempt)
+
+    async def _drop_ended(self, attempt: str) -> None:
+        if (mine := self.under_way.get(attempt)) is not None:
+            await asyncio.wait([mine])
+        # One that was only being staged in has none.
+        with contextlib.suppress(FileNotFoundError):
+            await wait_until_free(Place.of(self.scratch, attempt).lock)
+        await self._drop(attempt)
+
+    async def _drop(self, attempt: str) -> None:
+        self.called_off.discard(attempt)
+        self.nodes.forget(attempt)
+        await asyncio.to_thread(drop, self.worker, attempt)
 
     async def sweep(self, outstanding: Collection[str]) -> None:
-        """All but these are over, whatever this host knows of them: it may have been away."""
+        """All but these are over, whatever this host knows of them: it may have been away. What is under way may be newer than that."""
         known = await asyncio.to_thread(os.listdir, self.scratch / "attempts") if (self.scratch / "attempts").is_dir() else []
-        for attempt in [each for each in known if each not in outstanding and each not in self.under_way]:
-            if self.worker.sight_of(attempt) is Sight.LIVING:
-                await self.worker.kill(attempt)
-            else:
-                await self.forget([attempt])
+        await self.forget([each for each in known if each not in outstanding and each not in self.under_way])
 
     async def collect(self, images: Collection[str], environments: Collection[str], *, cache: bool, dry_run: bool) -> dict[str, Any]:
         """What it keeps for later jobs. `images`, `environments`: files that it may yet make some of."""
@@ -199,6 +235,16 @@ class HostAgent:
         return await asyncio.to_thread(piece_of, path, after)
 
 
+def drop(worker: Worker, attempt: str) -> None:
+    """Its logs too: what its scheduler wanted of them it has, and nobody else asks for them."""
+    said = read_json(Place.of(worker.state_dir, attempt).attempt)
+    # One that was cut short by a power cut says nothing.
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        for path in log_paths(worker.state_dir, AttemptSpec.from_json(said)) if said is not None else ():
+            Path(path).unlink(missing_ok=True)
+    worker.forget(attempt)
+
+
 def piece_of(path: Path, after: int) -> tuple[int, bytes]:
     try:
         with path.open("rb") as stream:
@@ -209,9 +255,9 @@ def piece_of(path: Path, after: int) -> tuple[int, bytes]:
         return 0, b""
 
 
-def identity_of(scratch: Path) -> str:
+def identity_of(directory: Path, name: str = IDENTITY) -> str:
     """Written once: who finds another one there has another disk before it."""
-    file = scratch / IDENTITY
+    file = directory / name
     known = read_json(str(file))
     if known is None:
         known = {"id": secrets.token_hex(8)}
@@ -219,9 +265,25 @@ def identity_of(scratch: Path) -> str:
     return str(known["id"])
 
 
+def is_host_of(scratch: Path, scheduler: str) -> bool:
+    """The first that asks has it: two would end each other's attempts, since each takes what it does not know of for over."""
+    file = str(scratch / OWNER)
+    known = read_json(file)
+    if known is None:
+        publish_json(file, {"id": scheduler})
+    return known is None or known.get("id") == scheduler
+
+
+def set_free(scratch: Path) -> None:
+    """Before it is served: where no attempt is left, the next scheduler may be another one. Directories of runs without logs go."""
+    for directory in (scratch / "logs").glob("*/"):
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+    with contextlib.suppress(FileNotFoundError, OSError):
+        (scratch / "attempts").rmdir()
+    if not (scratch / "attempts").exists():
+        (scratch / OWNER).unlink(missing_ok=True)
+
+
 def facts_of(said: Mapping[str, Any]) -> HostFacts:
     return msgspec.convert(said, HostFacts)
-
-
-def told_facts(agent: HostAgent) -> dict[str, Any]:
-    return plain(agent.facts)

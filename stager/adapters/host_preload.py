@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from stager.adapters.host_agent import HostAgent, facts_of, told_facts
+from stager.adapters.host_agent import HostAgent, facts_of
 from stager.adapters.host_process import end_with_parent
 from stager.model.keep_limits import KeepLimits
 
@@ -37,8 +37,8 @@ async def carry_out(call: dict[str, Any]) -> dict[str, Any]:
     return await AGENT[0].carry_out(call)
 
 
-async def look() -> dict[str, Any]:
-    return told_facts(AGENT[0])
+async def look(scheduler: str = "") -> dict[str, Any]:
+    return AGENT[0].look(scheduler)
 
 
 async def kill(attempt: str) -> None:

@@ -22,8 +22,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from stager import __version__
 from stager.adapters.cluster_tls import CA, CERTIFICATE, KEY
-from stager.adapters.host_agent import identity_of
+from stager.adapters.host_agent import identity_of, set_free
 from stager.adapters.host_words import RESOURCE, HostFacts, plain
 from stager.adapters.own_address import own_address
 from stager.model.errors import InvalidInput, Refused
@@ -80,6 +81,7 @@ class HostSettings:
             incarnation=secrets.token_hex(8),
             scratch=identity_of(self.scratch),
             shares_files=bool(self.linked),
+            version=__version__,
         )
 
     def command(self) -> list[str]:
@@ -105,6 +107,7 @@ class HostWorker:
         scratch = self.settings.scratch
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         with held(scratch):
+            set_free(scratch)
             facts = plain(self.settings.facts())
             linked = {node: str(store) for node, store in self.settings.linked.items()}
             said: dict[str, Any] = {"facts": facts, "scratch": str(scratch), "linked": linked, "binary": self.settings.binary}

@@ -7,13 +7,17 @@ May know: the model, the worker's results. One rule: everything is plain values,
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from stager import __version__
 from stager.adapters.remote_node import Ticket
 from stager.model.errors import ErrorClass, Fault, StagerError, error_from
+from stager.wire.cluster import fit
 from stager.worker import AttemptResult, AttemptWaiting
 from stager.worker.attempt import fault_from
 
@@ -68,7 +72,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """`incarnation`: of the worker that somebody started; its processes may be started again. `scratch`: which disk its sandboxes are on,
-    by an id that was written there. `shares_files`: with its I/O node and with the scheduler.
+    by an id that was written there. `shares_files`: with its I/O node and with the scheduler. `version`: of stager there.
     """
 
     host: str
@@ -80,6 +84,14 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str = ""
     scratch: str = ""
     shares_files: bool = True
+    version: str = ""
+
+    @property
+    def why_unfit(self) -> str:
+        """Empty: it can work with this stager. Another one may leave out what it does not know of a job."""
+        if not self.version or fit(self.version, __version__):
+            return ""
+        return f"it runs stager {self.version}, and here is {__version__}: install the same version on both"
 
 
 def plain(value: Any) -> dict[str, Any]:
@@ -109,6 +121,13 @@ def ending_of(attempt: str, answer: dict[str, Any]) -> AttemptResult | AttemptWa
     if "ended" not in answer:
         raise ValueError(f"no answer about attempt {attempt}: {sorted(answer)}")
     return AttemptResult.from_json(answer["ended"])
+
+
+def by_our_clock(ended: AttemptResult, now_s: float | None) -> AttemptResult:
+    """`now_s`: what the host's clock said when it answered. Where it is off, so are the times that its job was stamped with."""
+    if now_s is None or ended.started_at_s is None:
+        return ended
+    return replace(ended, started_at_s=max(0.0, ended.started_at_s + time.time() - now_s))
 
 
 def stale_epoch(epoch: int, newest: int) -> StagerError:

@@ -19,9 +19,9 @@ from stager.adapters.attempt_tickets import AttemptTickets, Committed, NotOpened
 from stager.adapters.briefs import Briefs
 from stager.adapters.dask_pool import Heard
 from stager.adapters.given_notes import GivenNotes
-from stager.adapters.host_words import Asked, Call, HostFacts, Step, ending_of
+from stager.adapters.host_words import Asked, Call, HostFacts, Step, by_our_clock, ending_of
 from stager.adapters.remote_node import TICKET_UNKNOWN_CODE, Ticket
-from stager.model.errors import Fault, Refused, StagerError
+from stager.model.errors import Fault, Refused, StagerError, Transient
 from stager.scheduler import commands as cmd
 from stager.tasks import Tasks
 from stager.worker import AttemptResult, AttemptSpec, AttemptWaiting, Outcome
@@ -80,6 +80,8 @@ class HostWorkers:
         self.facts: dict[str, HostFacts] = {}
         # Attempts whose hosts have lost the tickets that a scheduler before this one gave them.
         self.ticketless: set[str] = set()
+        # Attempts that are over, by their hosts, which did not answer then.
+        self.unforgotten: dict[str, list[str]] = {}
         self.given: dict[str, Given] = {}
         self.spec_of: Callable[[cmd.StartAttempt], AttemptSpec]
         self.outstanding: Callable[[str], Collection[str]] = lambda host: ()
@@ -103,7 +105,11 @@ class HostWorkers:
         return self.notes.read(attempt) is not None
 
     async def run(self, spec: AttemptSpec) -> Ending:
-        if self.briefs is None or self.given_to(self.commands[spec.attempt_id]).ticketed:
+        command = self.commands[spec.attempt_id]
+        # A scheduler that is killed behind its journal and before its note is followed by one that has heard of no host yet.
+        while command.host not in self.facts and not self.was_given(command.attempt):
+            await asyncio.sleep(ASK_AGAIN_S)
+        if self.briefs is None or self.given_to(command).ticketed:
             return await self._asked(spec.attempt_id, Step.RUN, spec=spec)
         self.briefs.specs[spec.attempt_id] = spec
         try:
@@ -154,6 +160,7 @@ class HostWorkers:
             try:
                 await self.pool.ask(host, Asked.FORGET, its)
             except StagerError as problem:
+                self.unforgotten.setdefault(host, []).extend(its)
                 log.info("what %d attempts left stays for now: %s", len(its), problem.message)
         await asyncio.to_thread(self.notes.drop, attempts)
 
@@ -195,7 +202,8 @@ class HostWorkers:
     async def ending_in(self, command: cmd.StartAttempt, answer: dict[str, Any]) -> Ending:
         """What a host's answer says. Raises the StagerError that it tells."""
         self.printed[command.attempt] = answer.get("printed", {})
-        return ending_of(command.attempt, answer)
+        ending = ending_of(command.attempt, answer)
+        return by_our_clock(ending, answer.get("now_s")) if isinstance(ending, AttemptResult) else ending
 
     async def _ticket(self, command: cmd.StartAttempt, spec: AttemptSpec | None) -> Ticket | None:
         """None: of one that was begun before a restart its host has the ticket, as long as it does not say otherwise."""
@@ -211,8 +219,15 @@ class HostWorkers:
                 await self.pool.ask(command.host, Asked.KILL, command.attempt)
         return AttemptResult(attempt_id=command.attempt, outcome=Outcome.FAILED, fault=fault)
 
+    def was_ticketed(self, command: cmd.StartAttempt) -> bool:
+        """One that was given to nobody has no ticket."""
+        try:
+            return self.given_to(command).ticketed
+        except Transient:
+            return False
+
     def given_to(self, command: cmd.StartAttempt) -> Given:
-        """Noted before it is given: whoever comes after us asks for it there."""
+        """Noted before it is given: whoever comes after us asks for it there. Raises Transient while nobody knows to which disk."""
         known = self.given.get(command.attempt)
         if known is None:
             known = self.given[command.attempt] = self.noted(command)
@@ -222,7 +237,12 @@ class HostWorkers:
         if (said := self.notes.read(command.attempt)) is not None:
             return Given(str(said["scratch"]), bool(said.get("ticketed")))
         facts = self.facts.get(command.host)
-        given = Given(facts.scratch, not facts.shares_files, False) if facts is not None else Given("", False, False)
+        if facts is None:
+            text = (
+                f"host {command.host} has not answered this scheduler yet, so it is not known to which disk attempt {command.attempt} goes"
+            )
+            raise Transient(text, code="connection_lost", subject=command.host)
+        given = Given(facts.scratch, not facts.shares_files, False)
         self.notes.write(command.attempt, {"host": command.host, "scratch": given.scratch, "ticketed": given.ticketed})
         return given
 
@@ -232,9 +252,14 @@ class HostWorkers:
         self.pool.tasks.start(f"the sweep of host {facts.host}", self._sweep(facts.host))
 
     async def _sweep(self, host: str) -> None:
+        left = self.unforgotten.pop(host, [])
         try:
+            if left:
+                await self.pool.ask(host, Asked.FORGET, left)
+                left = []
             await self.pool.ask(host, Asked.SWEEP, sorted(self.outstanding(host)))
         except StagerError as problem:
+            self.unforgotten.setdefault(host, []).extend(left)
             log.info("old attempts of host %s stay for now: %s", host, problem.message)
 
     async def bring_logs(self, attempt: str) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from stager.adapters.attempt_tickets import COMMITTED, AttemptTickets, made_of
 from stager.adapters.gateway_pool import Budget, GatewayPool
 from stager.adapters.gateway_words import HostAnswer
+from stager.adapters.host_words import by_our_clock
 from stager.adapters.host_workers import Ending, Given, HostPlaces, HostWorkers
 from stager.model.errors import UNKNOWN_CODE, ErrorClass, Fault, InvalidInput, StagerError, error_from
 from stager.scheduler import commands as cmd
@@ -60,6 +61,7 @@ class TenantWorkers(HostWorkers):
             if told.ended is None:
                 raise ValueError("it says nothing")
             said = checked(command, told.ended, is_to_end=command.attempt in self.called_off | self.abandoned)
+            said = by_our_clock(said, number(told.now_s))
             self.printed[command.attempt] = told.printed
         except InvalidInput as problem:
             said = failed(command, problem.fault())

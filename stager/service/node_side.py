@@ -173,12 +173,13 @@ def host_executor(settings: Settings, state_dir: StateDir, machine: MachineSide,
     from stager.adapters.cluster_tls import CA
     from stager.adapters.dask_pool import DaskPool, need_distributed
     from stager.adapters.executor_dask import DaskExecutor
+    from stager.adapters.host_agent import OWNER, identity_of
     from stager.adapters.host_workers import HostPlaces, HostWorkers
 
     need_distributed()
     put = machine.inbox.put
-    pool = DaskPool(settings.pool, put, state_dir.tls if settings.pool.startswith("tls:") else None)
     state_dir.hosts.mkdir(mode=0o700, exist_ok=True)
+    pool = DaskPool(settings.pool, put, state_dir.tls if settings.pool.startswith("tls:") else None, identity_of(state_dir.hosts, OWNER))
     places = HostPlaces(state_dir.hosts / "given", state_dir.logs)
     epoch = machine.past.epoch
     tickets = AttemptTickets(around.door, state_dir.tls / CA, epoch)

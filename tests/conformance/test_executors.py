@@ -117,7 +117,9 @@ def made(bed: Bed, name: str = "out") -> bytes:
 
 
 def nothing_left(bed: Bed) -> bool:
-    return not bed.reaper_pids() and not any(
+    """Logs are in the state directory, wherever the job ran."""
+    logs = [path for host in bed.hosts() for path in host.scratch.glob("logs/*/*")]
+    return not (bed.reaper_pids() or logs) and not any(
         (scratch / "attempts").is_dir() and os.listdir(scratch / "attempts") for scratch in bed.scratches()
     )
 

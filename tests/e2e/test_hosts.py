@@ -17,6 +17,7 @@ from stager.scheduler import events as ev
 from tests.e2e.hosts_rig import Hosts
 from tests.e2e.service_rig import Rig
 from tests.testbed.pool import environment
+from tests.testbed.processes import Server
 
 pytestmark = pytest.mark.slow
 
@@ -84,13 +85,16 @@ def test_a_host_that_is_given_up_loses_its_jobs_to_others_and_is_swept_when_it_c
     assert h2.reaper_pids(), "its job goes on"
     rig.stager.run("host", "forget", "h2", "--why", "its power supply died")
     hosts.until(lambda: [event.outcome for event in hosts.told(ev.AttemptEnded)] == [ev.Outcome.LOST], "the end of its attempt")
+    (lost,) = hosts.told(ev.AttemptEnded)
+    assert h2.reaper_pids(), "its job goes on still"
+    h2.server.start()
+    hosts.until(lambda: hosts.seen().get("h2") == ("open", 3), "the host")
+    hosts.until(lambda: not (h2.scratch / "attempts" / lost.attempt).exists(), "what it had to be ended and swept away")
     rig.gate.touch()
     assert rig.finished(client, run) == "succeeded"
     assert {name: (rig.data / "out" / name).read_bytes() for name in ("one", "two")} == {"one": b"given\n", "two": b"given\n"}
     assert rig.ran()[there[0]] == 2
-    h2.server.start()
-    hosts.until(lambda: hosts.seen().get("h2") == ("open", 3), "the host")
-    hosts.until(lambda: not list((h2.scratch / "attempts").iterdir()), "what it had to be swept away")
+    hosts.until(lambda: not list((h2.scratch / "attempts").iterdir()), "the sandboxes to go")
 
 
 def test_without_its_pool_a_scheduler_gives_up_what_hosts_had_and_runs_it_itself(hosts: Hosts) -> None:
@@ -129,6 +133,47 @@ def test_two_workers_do_not_share_a_scratch_directory(hosts: Hosts) -> None:
     hosts.until(lambda: h1.worker_pid() is not None, "the first worker")
     done = subprocess.run(h1.server.argv, env=environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and "another `stager worker` has the scratch directory" in done.stderr
+
+
+def test_a_second_worker_of_one_name_is_kept_out_and_gets_no_attempt(hosts: Hosts) -> None:
+    """A call is given to whoever offers that host's cores. On another disk it would be lost."""
+    rig, client, h1 = hosts.rig, hosts.client(), hosts.pool.hosts["h1"]
+    hosts.until(lambda: hosts.seen() == {"h1": ("open", 1), "h2": ("open", 3)}, "both hosts")
+    words = [word if word != str(h1.scratch) else str(hosts.pool.place / "again") for word in h1.server.argv]
+    again = Server(words, hosts.pool.place / "again.log", env=environment())
+    again.start()
+    try:
+        hosts.until(lambda: "name taken, h1" in again.log_text(), "the second one to be refused")
+        run = rig.submit(client, held(rig, ("one", {}), ("two", {}), ("three", {})))
+        rig.gate.touch()
+        assert rig.finished(client, run) == "succeeded" and "h1" in dict(hosts.starts()).values()
+        assert {event.outcome for event in hosts.told(ev.AttemptEnded)} == {ev.Outcome.OK}
+    finally:
+        again.stop()
+
+
+def test_another_scheduler_in_the_same_pool_ends_no_attempt_of_the_first(hosts: Hosts, short_dir: Path) -> None:
+    """Each takes what it does not know of for over. A state directory of one's own is quickly made, and STAGER_POOL is in the profile."""
+    rig, client = hosts.rig, hosts.client()
+    hosts.until(lambda: len(hosts.seen()) == 2, "both hosts")
+    run = rig.submit(client, held(rig, ("one", {})))
+    hosts.until(lambda: rig.ran() == {"one": 1}, "the job")
+    os.kill(client.health().pid, signal.SIGKILL)
+    for host in hosts.pool.hosts.values():
+        host.kill_worker()
+    (short_dir / "other").mkdir()
+    other = Rig(short_dir / "other")
+    try:
+        second = other.client(STAGER_POOL=hosts.pool.address)
+        refused = [f"host {name} is not taken: it works for another scheduler" for name in ("h1", "h2")]
+        hosts.until(lambda: all(text in other.stager.log_tail() for text in refused), "the refusal of both hosts")
+        assert second.hosts.listed() == [] and any(host.reaper_pids() for host in hosts.pool.hosts.values())
+        again = hosts.client()
+        rig.gate.touch()
+        assert rig.finished(again, run) == "succeeded" and rig.ran() == {"one": 1}
+        assert [event.outcome for event in hosts.told(ev.AttemptEnded)] == [ev.Outcome.OK]
+    finally:
+        other.end()
 
 
 def test_a_worker_that_is_asked_to_end_ends_and_leaves_its_jobs(hosts: Hosts) -> None:

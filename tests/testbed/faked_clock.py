@@ -2,7 +2,8 @@
 
 May know: libfaketime. One rule: only the wall clock is wrong. What measures how long something takes is right, and so are the times of
 files. The library knows some of the calls that ask for those, so that one program would be told two times of one file. A program that is
-killed leaves two files of the library in /dev/shm, so this is for hosts with one of their own.
+killed leaves two files of the library in /dev/shm, so this is for hosts with one of their own. And the reaper of a job is told no
+variable of its worker, so its clock is right: times that it stamps, and those of its worker, are not of one clock here.
 """
 
 from __future__ import annotations

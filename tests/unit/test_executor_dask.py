@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from stager.adapters.executor_dask import DaskExecutor
-from stager.adapters.host_workers import Given, HostWorkers
+from stager.adapters.host_workers import HostWorkers
 from stager.model.errors import ErrorClass, Fault
 from stager.model.workflow import Job, Workflow
 from stager.scheduler import commands as cmd
@@ -49,8 +49,8 @@ class Workers:
 
     async def forget(self, attempts: Sequence[str]) -> None: ...
 
-    def given_to(self, command: cmd.StartAttempt) -> Given:
-        return Given("disk", ticketed=True)
+    def was_ticketed(self, command: cmd.StartAttempt) -> bool:
+        return True
 
 
 class World:
@@ -166,5 +166,5 @@ def test_workers_of_hosts_do_the_steps_of_attempts() -> None:
     """What the script above plays."""
     assert all(
         hasattr(HostWorkers, name)
-        for name in ("was_given", "run", "adopt", "commit", "abandon", "kill", "forget", "bring_logs", "given_to")
+        for name in ("was_given", "run", "adopt", "commit", "abandon", "kill", "forget", "bring_logs", "was_ticketed")
     )

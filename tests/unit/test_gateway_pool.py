@@ -123,6 +123,7 @@ WRONG = {
     "an unknown node": facts("h4", node="io9"),
     "no cores": facts("h5", cores=0),
     "a size below nothing": facts("h6", memory_bytes=-1),
+    "another version": facts("h8", version="9.1.0"),
     "a long word": facts("h7", incarnation="x" * 1000),
 }
 

@@ -5,8 +5,11 @@ worker; tests/conformance/test_executors.py has the real one.
 from __future__ import annotations
 
 import asyncio
+import errno
+import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,11 @@ import pytest
 
 from stager.adapters import host_agent
 from stager.adapters.briefs import Briefs, brief_from
-from stager.adapters.host_agent import HostAgent, identity_of
+from stager.adapters.host_agent import HostAgent, identity_of, set_free
 from stager.adapters.host_words import Call, HostFacts, Step, ending_of, plain
-from stager.model.errors import ErrorClass, StagerError
+from stager.model.errors import ErrorClass, StagerError, Transient
 from stager.worker import AttemptInput, AttemptOutput, AttemptResult, AttemptSpec, Outcome, Place
-from stager.worker.place import write_json
+from stager.worker.place import log_paths, write_json
 
 SPEC = AttemptSpec(
     attempt_id="a-1",
@@ -140,6 +143,127 @@ def test_a_host_that_was_away_clears_away_what_is_over_and_nothing_else(tmp_path
             write_json(Place.of(tmp_path, attempt).attempt, SPEC.to_json())
         await agent.sweep(["a-1"])
         assert [path.name for path in (tmp_path / "attempts").iterdir()] == ["a-1"]
+
+    played(tmp_path, play)
+
+
+def test_an_attempt_that_is_over_leaves_no_log_and_others_keep_theirs(tmp_path: Path) -> None:
+    """They came to the scheduler. Two files of each attempt stayed on its host for ever."""
+
+    async def play(agent: Agent, brief: str) -> None:
+        others = replace(SPEC, attempt_id="a-2", number=2)
+        for spec in (SPEC, others):
+            place = Place.of(tmp_path, spec.attempt_id)
+            place.make()
+            write_json(place.attempt, spec.to_json())
+            for path in map(Path, log_paths(tmp_path, spec)):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("said")
+        await agent.forget(["a-1"])
+        assert sorted(path.name for path in tmp_path.glob("logs/*/*")) == ["j.2.err", "j.2.out"]
+        set_free(tmp_path)
+        await agent.sweep([])
+        assert list(tmp_path.glob("logs/*/*")) == [] and len(list(tmp_path.glob("logs/*"))) == 1
+        set_free(tmp_path)
+        assert list(tmp_path.glob("logs/*")) == []
+
+    played(tmp_path, play)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_full_disk_fails_what_has_not_begun_and_says_nothing_of_what_has(tmp_path: Path, begun: bool) -> None:
+    """It was asked for again twice a second, for as long as the disk was full, and nobody was told why."""
+
+    async def play(agent: Agent, brief: str) -> None:
+        async def full(spec: Any) -> AttemptResult:
+            raise OSError(errno.ENOSPC, "No space left on device", "/scratch/h1")
+
+        agent.worker.run = agent.worker.adopt = full  # type: ignore[method-assign]
+        if begun:
+            Place.of(tmp_path, "a-1").make()
+            write_json(Place.of(tmp_path, "a-1").attempt, SPEC.to_json())
+        answer = await agent.carry_out(call(agent, brief=brief))
+        if begun:
+            with pytest.raises(Transient, match="No space left on device"):
+                ending_of("a-1", answer)
+            return
+        ending = ending_of("a-1", answer)
+        assert isinstance(ending, AttemptResult) and ending.outcome is Outcome.FAILED and ending.fault is not None
+        assert ending.fault.code == "start_failed" and "/scratch/h1 on host h1: No space left on device" in ending.fault.message
+
+    played(tmp_path, play)
+
+
+def test_what_is_over_and_still_runs_is_ended_before_it_goes(tmp_path: Path) -> None:
+    """Its host was given up while it could not be asked, and its worker went on."""
+
+    async def play(agent: Agent, brief: str) -> None:
+        killed: list[str] = []
+
+        async def kill(attempt: str) -> bool:
+            killed.append(attempt)
+            return True
+
+        agent.worker.kill = kill  # type: ignore[method-assign]
+        Place.of(tmp_path, "a-1").make()
+        asked = asyncio.create_task(agent.carry_out(call(agent, brief=brief)))
+        while not agent.begun:
+            await asyncio.sleep(0.01)
+        await agent.sweep([])
+        assert not killed, "it may be newer than the word of what is over"
+        await agent.forget(["a-1"])
+        assert killed == ["a-1"] and (tmp_path / "attempts" / "a-1").exists()
+        agent.go.set()
+        await asked
+        await gone(tmp_path / "attempts" / "a-1")
+        assert not agent.called_off
+
+    played(tmp_path, play)
+
+
+async def gone(path: Path) -> None:
+    async with asyncio.timeout(10):
+        while path.exists():
+            await asyncio.sleep(0.01)
+
+
+HOLDS = """
+import fcntl, os, sys, time
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+lock.write(str(os.getpid()))
+lock.flush()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_a_host_runs_that_is_over_is_ended_and_goes_at_the_first_word(tmp_path: Path) -> None:
+    """It was killed, and its sandbox stayed until the host was met once more."""
+
+    async def play(agent: Agent, brief: str) -> None:
+        place = Place.of(tmp_path, "a-1")
+        place.make()
+        with subprocess.Popen([sys.executable, "-c", HOLDS, place.lock], stdout=subprocess.PIPE) as reaper:
+            assert reaper.stdout is not None and await asyncio.to_thread(reaper.stdout.readline) == b"held\n"
+            await agent.sweep([])
+            await gone(tmp_path / "attempts" / "a-1")
+            assert await asyncio.to_thread(reaper.wait, 10) == -signal.SIGTERM
+
+    played(tmp_path, play)
+
+
+def test_a_host_has_one_scheduler_until_its_worker_is_started_anew_with_no_attempt_left(tmp_path: Path) -> None:
+    async def play(agent: Agent, brief: str) -> None:
+        assert agent.look("one") == plain(agent.facts) == agent.look("one")
+        assert "works for another scheduler" in agent.look("other")["refused"]
+        Place.of(tmp_path, "a-1").make()
+        set_free(tmp_path)
+        assert "refused" in agent.look("other") and agent.look("one") == plain(agent.facts)
+        await agent.forget(["a-1"])
+        set_free(tmp_path)
+        assert agent.look("other") == plain(agent.facts) and "refused" in agent.look("one")
+        assert agent.look("") == plain(agent.facts), "a gateway speaks for the one service that its pool knows"
 
     played(tmp_path, play)
 
