@@ -6,11 +6,12 @@ import asyncio
 import threading
 import types
 from collections import Counter
+from contextvars import ContextVar
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 
 from stager import rest, wire
 from stager.adapters.run_records import RunRecord
@@ -20,11 +21,14 @@ from stager.service.lifetime import Lifetime
 from stager.service.rest.accounts import accounts_router
 from stager.service.rest.callers import Caller, run_of
 from stager.service.rest.engines import calls_router, rights_of_tenants
+from stager.service.rest.graph import graph_router
 from stager.service.rest.limits import READING_EACH_MAX, READING_MAX, Limiter, Waits
+from stager.service.rest.places import places_router
 from stager.service.rest.runs import Resumption, controls_router
 from stager.service.threads import Threads
 
 ASKED = 6
+whose: ContextVar[str] = ContextVar("whose")
 
 
 class Slow:
@@ -123,25 +127,52 @@ class SlowJournal:
         return wire.Explanation(subject=run, lines=[])
 
 
-def test_a_tenant_has_one_answer_at_a_time_that_all_of_the_journal_is_read_for() -> None:
+class SlowRun:
+    """One whose graph takes long to be written, and measurements that take long to be read."""
+
+    def __init__(self, journal: SlowJournal) -> None:
+        self.journal = journal
+
+    async def definition(self, run: str) -> Any:
+        return types.SimpleNamespace(workflow=None, graph=None)
+
+    async def states(self, run: str) -> tuple[list[Any], list[str]]:
+        return [], []
+
+    async def of(self, tenant: str) -> dict[str, Any]:
+        await self.journal.cost(tenant)
+        return {}
+
+
+@pytest.mark.parametrize("paths", [("runs/{}/cost", "runs/{}/explain?job=j"), ("runs/{}/graph", "runs/{}/states"), ("profiles?of={}",)])
+def test_a_tenant_has_one_answer_at_a_time_that_takes_a_thread_for_long(monkeypatch: pytest.MonkeyPatch, paths: tuple[str, ...]) -> None:
     """With six runs one had all threads of a machine with two cores, and with as many questions all turns of whoever reads timelines."""
 
     async def play() -> Counter[str]:
         journal, app = SlowJournal(), FastAPI()
+        run: Any = SlowRun(journal)
 
         async def own(run: str, caller: Caller) -> Any:
             return None
 
+        async def on_a_thread(answer: Any) -> Any:
+            await journal.cost(whose.get())
+            return Response()
+
+        monkeypatch.setattr("stager.service.rest.graph.asyncio", types.SimpleNamespace(to_thread=on_a_thread))
         app.include_router(accounts_router(own, journal, journal, types.SimpleNamespace()))  # type: ignore[arg-type]
+        app.include_router(graph_router(own, run, run))
+        app.include_router(places_router(run, run, run))
 
         @app.middleware("http")
         async def let_in(request: Request, go_on: Any) -> Any:
-            request.state.caller = Caller(request.url.path.split("/")[2].partition("-")[0], Scope.READ, "t")
+            whose.set("bob" if "bob" in str(request.url) else "alice")
+            request.state.caller = Caller(whose.get(), Scope.READ, "t")
             return await go_on(request)
 
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
-            paths = [f"/runs/alice-{at}/{what}" for at in range(ASKED) for what in ("cost", "explain?job=j")]
-            asking = [asyncio.create_task(client.get(path)) for path in (*paths, "/runs/bob-1/cost")]
+            asked = [path.format(f"alice-{at}") for at in range(ASKED) for path in paths]
+            asking = [asyncio.create_task(client.get(path)) for path in (*asked, paths[0].format("bob-1"))]
             async with asyncio.timeout(20):
                 while not journal.now["bob"]:
                     await asyncio.sleep(0.01)

@@ -15,25 +15,30 @@ from stager.model.scatter import standing_jobs
 from stager.model.workflow import Graph, Workflow
 from stager.service.queries import JobQueries, RunQueries
 from stager.service.rest.callers import Own, Reader
+from stager.service.rest.limits import Turns
 from stager.service.rest.pages import TAGGED, tagged
 
 
 def graph_router(own: Own, queries: RunQueries, jobs: JobQueries) -> APIRouter:
     router = APIRouter(tags=["parts of a run"])
+    # Of 100,000 jobs each takes a second of a thread.
+    turns = Turns()
 
     @router.get("/runs/{run}/graph", response_model=rest.RunGraph, responses=TAGGED)
     async def graph(request: Request, run: str, caller: Reader) -> Response:
         """All jobs and what they wait for; of thousands at once, so ask with the ETag."""
         await own(run, caller)
         found = await queries.definition(run)
-        return await asyncio.to_thread(lambda: tagged(request, graph_of(run, found.workflow, found.graph)))
+        async with turns.of(caller.tenant):
+            return await asyncio.to_thread(lambda: tagged(request, graph_of(run, found.workflow, found.graph)))
 
     @router.get("/runs/{run}/states", response_model=rest.JobStates, responses=TAGGED)
     async def states(request: Request, run: str, caller: Reader) -> Response:
         """The states of all jobs, in the order of the graph."""
         await own(run, caller)
         found, order = await jobs.states(run)
-        return await asyncio.to_thread(lambda: tagged(request, rest.JobStates(run=run, states=found, version=version_of(order))))
+        async with turns.of(caller.tenant):
+            return await asyncio.to_thread(lambda: tagged(request, rest.JobStates(run=run, states=found, version=version_of(order))))
 
     return router
 

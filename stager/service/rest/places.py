@@ -20,6 +20,7 @@ from stager.service.nodes import NodeService
 from stager.service.occupancy import NodeOccupancy
 from stager.service.profiles import profile_to_dict
 from stager.service.rest.callers import Administrator, Reader
+from stager.service.rest.limits import Turns
 from stager.service.rest.pages import TAGGED, tagged
 
 # For administrators: where a node is, and which store it has.
@@ -28,6 +29,8 @@ OF_ADMINISTRATORS = {"address", "store_id"}
 
 def places_router(occupancy: NodeOccupancy, node_service: NodeService, measured: MeasuredProfiles) -> APIRouter:
     router = APIRouter(tags=["places"])
+    # Each reads all samples that there are.
+    turns = Turns()
 
     @router.get("/nodes", response_model=rest.NodeList, responses=TAGGED)
     async def nodes(request: Request, caller: Reader) -> Response:
@@ -50,7 +53,8 @@ def places_router(occupancy: NodeOccupancy, node_service: NodeService, measured:
     @router.get("/profiles", response_model=rest.ProfileList, responses=TAGGED)
     async def profiles(request: Request, caller: Reader) -> Response:
         """The measurements of job types, by your own runs."""
-        return tagged(request, rest.ProfileList(profiles=await measured.of(caller.only)))
+        async with turns.of(caller.tenant):
+            return tagged(request, rest.ProfileList(profiles=await measured.of(caller.only)))
 
     return router
 
