@@ -369,9 +369,11 @@ def read_config(env: Mapping[str, str]) -> Mapping[str, Any]:
     base = env.get("XDG_CONFIG_HOME") or str(Path(env.get("HOME", "/")) / ".config")
     path = Path(base) / "stager" / "config.toml"
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return {}
+    except UnicodeDecodeError as problem:
+        raise InvalidInput(f"{path} is not UTF-8 (at byte {problem.start}); save it as UTF-8", subject=str(path)) from None
     # Few have such a file.
     import tomllib
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,6 +46,7 @@ TEXTS = {name: f"stager: 1\n{text}" for name, text in NATIVE.items()} | {
     ),
     "flat record": json.dumps(test_reader_wfcommons.FLAT),
 }
+TREES = {name: yaml.safe_load(text) for name, text in TEXTS.items()}
 BESIDE = {"t.tsv": "a\tb\nx\t1\ny\t2\n", "types.yml": "stager: 1\ntypes: {c: {cores: 2}}\nparams: {p: [1, 2]}\n", "raw_1.txt": "x"}
 PIECES = re.compile(r"\w+|\s+|.", re.DOTALL)
 ODD = """~ null true {} [] [{}] [[]] {a: } 0 -1 +1 1.10 1e999 1_000 .inf .nan 0x1 2024-13-45 1..3 1..0..0 001..10 {a} {a.stem}
@@ -81,6 +86,8 @@ ODD += [
     "[a, ~]",
     "[1, [2]]",
 ]
+VALUES: list[Any] = [None, True, 0, -1, 1.5, 1e300, 2**70, "", "a", "a\0b"]
+VALUES += ["\ud83d\ude00", "..", "{b}", "²", [], {}, [None], [[]], [{}], {"": ""}]
 CHANGES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 3), st.sampled_from(ODD)), min_size=1, max_size=4)
 # What Python says of its own objects.
 PYTHON = re.compile(
@@ -95,6 +102,22 @@ def changed(text: str, changes: list[tuple[int, int, str]]) -> str:
         at = place % (len(pieces) + 1)
         pieces[at : at + count] = [odd]
     return "".join(pieces)
+
+
+def pruned(tree: Any, changes: list[tuple[int, Any]]) -> str:
+    """With these values in the place of parts, as JSON, which YAML reads too."""
+    whole = {"": copy.deepcopy(tree)}
+    for place, value in changes:
+        parts = list(parts_of(whole))
+        owner, key = parts[place % len(parts)]
+        owner[key] = copy.deepcopy(value)
+    return json.dumps(whole[""])
+
+
+def parts_of(owner: Any) -> Iterator[tuple[Any, Any]]:
+    for key in owner if isinstance(owner, dict) else range(len(owner)) if isinstance(owner, list) else ():
+        yield owner, key
+        yield from parts_of(owner[key])
 
 
 def can_begin(workflow: Workflow) -> None:
@@ -121,6 +144,22 @@ def test_any_text_is_a_workflow_or_told(tmp_path_factory: pytest.TempPathFactory
     (place / "w.yml").write_bytes(changed(TEXTS[name], changes).encode(errors="surrogateescape"))
     try:
         can_begin(read_workflow(place / "w.yml", access=DirectoryAccess(place)))
+    except StagerError as problem:
+        told(problem)
+
+
+@pytest.mark.parametrize("name", TREES)
+@settings(max_examples=150)
+@given(changes=st.lists(st.tuples(st.integers(0, 1000), st.sampled_from(VALUES)), min_size=1, max_size=2))
+def test_any_value_makes_a_workflow_or_is_told(tmp_path_factory: pytest.TempPathFactory, name: str, changes: list[tuple[int, Any]]) -> None:
+    place = tmp_path_factory.mktemp("tree")
+    for other, text in BESIDE.items():
+        (place / other).write_text(text)
+    (place / "w.yml").write_text(pruned(TREES[name], changes))
+    try:
+        workflow = read_workflow(place / "w.yml", access=DirectoryAccess(place))
+        if not name.endswith("record"):
+            can_begin(workflow)
     except StagerError as problem:
         told(problem)
 

@@ -57,8 +57,9 @@ def test_no_capacity_at_all_is_not_taken_for_the_usual_one(tmp_path: Path) -> No
 def test_a_bad_file_is_named(tmp_path: Path) -> None:
     (tmp_path / ".config" / "stager").mkdir(parents=True)
     file = tmp_path / ".config" / "stager" / "config.toml"
-    for text, said in (("core = 3", "unknown key 'core'"), ("cores =", "not valid TOML")):
-        file.write_text(text)
+    bad = {b"core = 3": "unknown key 'core'", b"cores =": "not valid TOML", b"# caf\xe9": r"config.toml is not UTF-8 \(at byte 5\)"}
+    for text, said in bad.items():
+        file.write_bytes(text)
         with pytest.raises(InvalidInput, match=said):
             read_settings(environ={"HOME": str(tmp_path)})
 
