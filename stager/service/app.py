@@ -10,6 +10,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from stager.service.live_nodes import gone_from_here, gone_with_pool, has_stores
 from stager.service.machine_side import MachineSide, machine_side
 from stager.service.measuring import Measuring
 from stager.service.node_side import NodeSide, node_side
-from stager.service.recording import Recording
+from stager.service.recording import Recording, unwritten_files
 from stager.service.replaying import Replayed
 from stager.service.run_service import RunService
 from stager.service.scattering import Scattering
@@ -129,7 +130,16 @@ def opened(
     driving = Driving(past.past, node.world, stores.journal, heard, lifetime, machine.pulse)
     patience = Patience(settings.gone_after_s, clock(), node.view.is_silent, node.hears_hosts)
     services = composed(
-        machine, node, state_dir, run_service, driving.keep_at_end, tasks, patience, recording.faults, is_service=is_service
+        machine,
+        node,
+        state_dir,
+        run_service,
+        driving.keep_at_end,
+        tasks,
+        patience,
+        recording.faults,
+        partial(unwritten_files, recording),
+        is_service=is_service,
     )
     put(ev.SchedulerStarted(at=0.0, cause="start", epoch=past.epoch, version=__version__))
     put(ev.PolicySet(at=0.0, cause="start", policy=machine_policy(settings), limits=machine_limits(settings)))

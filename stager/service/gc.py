@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,7 +76,9 @@ class RunRemoval:
 
 
 class GarbageCollector:
-    """On the event loop's thread. `logs`: the directory that the worker writes what jobs print to. `results`: those that are remembered."""
+    """On the event loop's thread. `logs`: the directory that the worker writes what jobs print to. `results`: those that are remembered.
+    `unwritten`: files that results name which are not written there yet, asked on the driving thread.
+    """
 
     def __init__(
         self,
@@ -88,9 +90,11 @@ class GarbageCollector:
         made: MadeForJobs,
         logs: Path,
         results: Path,
+        unwritten: Callable[[], set[str]],
     ) -> None:
         self.inquiry, self.runs, self.removal, self.replicas = inquiry, runs, removal, replicas
         self.kept_sandboxes, self.made, self.logs, self.results = kept_sandboxes, made, logs, results
+        self.unwritten = unwritten
 
     async def collect(self, wanted: wire.GcRequest) -> wire.GcReport:
         over = await self.inquiry.ask(lambda: self._chosen_runs(wanted.runs)) if wanted.logs else []
@@ -98,8 +102,12 @@ class GarbageCollector:
         runs = over if wanted.runs or wanted.records else []
         replicas = await self.inquiry.ask(lambda: unwanted_replicas(self.runs.state, self.replicas.links)) if wanted.cache else []
         if wanted.results and not wanted.cache:
-            named = set() if wanted.dry_run else await asyncio.to_thread(lambda: named_files(self.results))
-            replicas = await self.inquiry.ask(lambda: kept_replicas(self.runs.state, self.replicas.links, named))
+            # Before the file is read, and after: what is written meanwhile is in one of them.
+            named = set() if wanted.dry_run else await self.inquiry.ask(self.unwritten)
+            named |= set() if wanted.dry_run else await asyncio.to_thread(lambda: named_files(self.results))
+            replicas = await self.inquiry.ask(
+                lambda: kept_replicas(self.runs.state, self.replicas.links, set() if wanted.dry_run else named | self.unwritten())
+            )
         kept_sandboxes = self.kept_sandboxes
         idle = await self.inquiry.ask(lambda: self._idle_runs(wanted.runs)) if wanted.logs else set()
         sandboxes = [entry for entry in list(kept_sandboxes.kept.values()) if entry.run in idle]

@@ -310,6 +310,11 @@ class Recording:
         return True
 
 
+def unwritten_files(recording: Recording) -> set[str]:
+    """That nodes hold of what is not written yet."""
+    return {output.file for each in recording.waiting.values() for _, _, output in each.held}
+
+
 def disguised(store: ResultsStore, run: RunEntry, seen: Sequence[SeenAt]) -> dict[str, Fault]:
     """Inputs were fetched anew: what is cached and remembered under the same token has another content where they changed. By run."""
     inputs = [each for each in seen if not each.verified]

@@ -80,10 +80,11 @@ def composed(
     tasks: Tasks,
     patience: Patience,
     unrecorded: Mapping[str, Fault],
+    unwritten: Callable[[], set[str]],
     *,
     is_service: bool,
 ) -> Services:
-    """`unrecorded`: by run, why what its jobs made could not be recorded."""
+    """`unrecorded`: by run, why what its jobs made could not be recorded; `unwritten`: files of what is not recorded yet."""
     rates = Rates(time.monotonic)
     shutdown = Shutdown(machine.inquiry, machine.pulse, machine.lifetime, machine.runs, machine.inbox.put, keep_at_end)
     ending = Ending(shutdown, machine.lifetime, tasks, node.world.fatal)
@@ -94,7 +95,7 @@ def composed(
         OwnerServices(
             Health(machine.inquiry, machine.runs, machine.lifetime, node.view, state_dir.root, machine.past.epoch),
             sandboxes(machine, node),
-            garbage_collector(machine, node, state_dir, rates),
+            garbage_collector(machine, node, state_dir, rates, unwritten),
             ending,
             giving_way,
         ),
@@ -147,9 +148,11 @@ def sandboxes(machine: MachineSide, node: NodeSide) -> Sandboxes:
     return Sandboxes(machine.inquiry, machine.runs, node.kept_sandboxes, furnishing, program, lambda run: bool(tenancy.of_run(run)))
 
 
-def garbage_collector(machine: MachineSide, node: NodeSide, state_dir: StateDir, rates: Rates) -> GarbageCollector:
+def garbage_collector(
+    machine: MachineSide, node: NodeSide, state_dir: StateDir, rates: Rates, unwritten: Callable[[], set[str]]
+) -> GarbageCollector:
     removal = RunRemoval(machine.stores.records, machine.book, rates)
     replicas = NodeReplicas(node.links, machine.past.epoch)
     made = MadeForJobs(machine.inquiry, machine.runs, node.worker, MadeOnHosts(machine.inquiry, machine.runs, node.executors))
     places = (state_dir.logs, results_of(state_dir))
-    return GarbageCollector(machine.inquiry, machine.runs, removal, replicas, node.kept_sandboxes, made, *places)
+    return GarbageCollector(machine.inquiry, machine.runs, removal, replicas, node.kept_sandboxes, made, *places, unwritten)

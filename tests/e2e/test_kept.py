@@ -133,6 +133,24 @@ def test_what_is_kept_is_let_go_on_request_and_outlives_its_run(bed: Bed) -> Non
         assert bed.again() == ALL, "nothing is kept any more"
 
 
+def test_what_a_run_that_goes_on_has_made_outlives_what_is_forgotten_of_others(bed: Bed) -> None:
+    """It is not written yet, so no result in the file names what nodes keep of it."""
+    gate = bed.place / "gate"
+    held = f"  held:\n    run: until test -e {gate}; do sleep 0.05; done; echo > held\n    outputs: {{held: 'here:out/'}}\n"
+    jobs = "  o: {run: echo o > x, outputs: [x]}\n  p: {run: cat x > p, inputs: [x], outputs: {p: 'here:out/'}}\n"
+    (bed.place / "other.yml").write_text(f"stager: 1\nname: other\njobs:\n{jobs}")
+    bed.submit("other.yml")
+    (bed.place / "w.yml").write_text(WORKFLOW + held)
+    run = bed.stager.run("submit", "w.yml", "--detach", cwd=bed.place).stdout.strip()
+    wait_until(lambda: "1 running" in bed.stager.run("status", run).stdout and "shout" in bed.ran(), "all but one to be done")
+    wait_until(lambda: (bed.place / "out" / "shout.txt").exists(), "its final")
+    assert bed.stager.run("results", "forget", "--job", "o").stdout == "1 result forgotten\n"
+    gate.touch()
+    bed.stager.run("wait", run)
+    bed.edit("shout")
+    assert bed.again() == ["shout"]
+
+
 def test_killed_between_link_and_end_it_goes_on_with_what_is_kept(bed: Bed) -> None:
     bed.submit()
     gate = bed.place / "gate"
