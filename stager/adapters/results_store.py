@@ -56,6 +56,15 @@ KEPT_SCHEMA = (
 )
 # The key of a result, what is scattered over, the content of that, and what it names.
 Named = tuple[str, Scatter, str, Rows]
+SEE = f"INSERT OR REPLACE INTO seen VALUES ({', '.join('?' * 10)})"
+SEE_ONCE = (
+    f"{SEE.replace(' OR REPLACE', '')} ON CONFLICT DO UPDATE SET "
+    + """
+    at = CASE WHEN NOT final AND token = excluded.token AND blake3 = excluded.blake3 THEN min(at, excluded.at) ELSE excluded.at END,
+    token = excluded.token, size_bytes = excluded.size_bytes, blake3 = excluded.blake3, verified = excluded.verified,
+    synced = excluded.synced
+"""
+)
 # By SQLite's code of an error, what to do.
 PASSES = {
     sqlite3.SQLITE_BUSY: "another program writes them: wait until it has ended",
@@ -135,16 +144,18 @@ class ResultsStore:
         kept: Sequence[tuple[str, str, KeptOutput]] = (),
         gone: Sequence[str] = (),
         members: Sequence[Named] = (),
+        *,
+        looked: bool = True,
     ) -> None:
         """The newest counts. `used`: keys of results that a run reused, and when. `complete`: a run of which nothing is missing now.
-        `kept`: by key and path, what nodes hold; `gone`: files that they had lost before that. Raises sqlite3.Error, and nothing was
-        written then.
+        `kept`: by key and path, what nodes hold; `gone`: files that they had lost before that. Not `looked`: an input with the content it
+        had is as it was seen before, since that may be of a cache. Raises sqlite3.Error, and nothing was written then.
         """
         rows = [row_of(tenant, each) for each in results]
         places = [place_of(tenant, each) for each in seen]
         with transaction(self.db):
             self.db.executemany(f"INSERT OR REPLACE INTO results VALUES ({', '.join('?' * 11)})", rows)
-            self.db.executemany(f"INSERT OR REPLACE INTO seen VALUES ({', '.join('?' * 10)})", places)
+            self.db.executemany(SEE if looked else SEE_ONCE, places)
             self.db.executemany(
                 "UPDATE results SET last_used_at = max(last_used_at, ?) WHERE tenant = ? AND key = ?",
                 [(at, tenant, key) for key, at in used],

@@ -184,7 +184,8 @@ class RunSubmitted(Record, kw_only=True):
     two servers with a bucket of one name are one. 2: each is its own. `tenant`: whose it is; empty: the owner's. `priority`: beside the
     other runs of the same tenant, higher first. `reused`: jobs that are done from the start. `passed`: of each variable of `env_pass` the
     digest of its value under the key of the state directory, which bears on what jobs make. `budget`: what it may cost, and by when it is
-    to have ended; None: nobody said. `sharing`: what it may take over while it goes on; None: nothing, as in journals of before.
+    to have ended; None: nobody said. `sharing`: what it may take over while it goes on; None: nothing, as in journals of before, and
+    nobody looked at what earlier runs made.
     """
 
     at: float

@@ -10,7 +10,6 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from stager.service.live_nodes import gone_from_here, gone_with_pool, has_stores
 from stager.service.machine_side import MachineSide, machine_side
 from stager.service.measuring import Measuring
 from stager.service.node_side import NodeSide, node_side
-from stager.service.recording import Recording, unwritten_files
+from stager.service.recording import Recording
 from stager.service.replaying import Replayed
 from stager.service.run_service import RunService
 from stager.service.scattering import Scattering
@@ -129,18 +128,7 @@ def opened(
     heard = (Measuring(stores.profiles, past.machine).saw, recording.saw, run_service.saw, summaries.saw, scattering.saw, *hosts, *told)
     driving = Driving(past.past, node.world, stores.journal, heard, lifetime, machine.pulse)
     patience = Patience(settings.gone_after_s, clock(), node.view.is_silent, node.hears_hosts)
-    services = composed(
-        machine,
-        node,
-        state_dir,
-        run_service,
-        driving.keep_at_end,
-        tasks,
-        patience,
-        recording.faults,
-        partial(unwritten_files, recording),
-        is_service=is_service,
-    )
+    services = composed(machine, node, state_dir, run_service, driving.keep_at_end, tasks, patience, recording, is_service=is_service)
     put(ev.SchedulerStarted(at=0.0, cause="start", epoch=past.epoch, version=__version__))
     put(ev.PolicySet(at=0.0, cause="start", policy=machine_policy(settings), limits=machine_limits(settings)))
     tell_kept(put, state, recording.path)

@@ -72,6 +72,8 @@ class Recording:
         # Runs that go on and may count as complete in the store, and those of which this scheduler has let go something unwritten.
         self.reopened: set[str] = set()
         self.left: set[str] = set()
+        # Runs whose submit looked whether inputs are what they were. Of those of an earlier scheduler nobody knows.
+        self.looked: set[str] = set()
         # Since a write failed: when what waits is tried again.
         self.again_at: float | None = None
         # By run, why later runs will not find all of it.
@@ -90,8 +92,10 @@ class Recording:
         for event in events:
             if type(event) is ev.AttemptEnded and event.outcome is ev.Outcome.OK:
                 self._job_ended(event)
-            elif type(event) is ev.RunSubmitted and event.reused:
-                self._used(event)
+            elif type(event) is ev.RunSubmitted and (event.sharing is not None or event.reused):
+                self.looked.add(event.run)
+                if event.reused:
+                    self._used(event)
         if self.state.policy.keep_results_bytes:
             self._note_gone(events, commands)
         for command in commands:
@@ -249,7 +253,8 @@ class Recording:
             if run_id in self.reopened:
                 store.reopen(run_id)
             held = [one for one in each.held if one[2].file in self._kept_files()]
-            store.write(each.tenant, each.results, each.seen, each.used, complete, held, self.gone, each.named)
+            looked = run_id in self.looked
+            store.write(each.tenant, each.results, each.seen, each.used, complete, held, self.gone, each.named, looked=looked)
 
         if not self._try_to(run_id, put):
             each.is_due()

@@ -133,10 +133,12 @@ class RunService:
         return run
 
     def _sharing(self, request: wire.SubmitRequest, tenant: str) -> Sharing | None:
-        """Nothing where no other run of the same tenant goes on and nothing is guessed."""
+        """Of less use where no other run of the same tenant goes on and nothing is guessed; None: reuse was not asked for."""
         going_on = {**self.runs.state.active, **dict.fromkeys(self.accepted)}
         beside = any(self.tenants.get(run, "") == tenant for run in going_on)
-        return request.sharing if beside or (request.sharing is not None and request.sharing.guessed) else None
+        if request.sharing is None or beside or request.sharing.guessed:
+            return request.sharing
+        return Sharing()
 
     def _passed(self, workflow: Workflow, credentials: wire.Credentials) -> dict[str, str]:
         return self.passed(credentials.env, {name for job in workflow.jobs.values() for name in job.env_pass})

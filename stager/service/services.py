@@ -27,6 +27,7 @@ from stager.service.nodes import NodeService
 from stager.service.other_hosts import OtherHosts
 from stager.service.queries import JobQueries, RunQueries
 from stager.service.rates import Rates
+from stager.service.recording import Recording, unwritten_files
 from stager.service.run_lists import RunLists
 from stager.service.run_service import RunService
 from stager.service.sandboxes import Furnishing, Sandboxes
@@ -79,23 +80,21 @@ def composed(
     keep_at_end: Callable[[], None],
     tasks: Tasks,
     patience: Patience,
-    unrecorded: Mapping[str, Fault],
-    unwritten: Callable[[], set[str]],
+    recording: Recording,
     *,
     is_service: bool,
 ) -> Services:
-    """`unrecorded`: by run, why what its jobs made could not be recorded; `unwritten`: files of what is not recorded yet."""
     rates = Rates(time.monotonic)
     shutdown = Shutdown(machine.inquiry, machine.pulse, machine.lifetime, machine.runs, machine.inbox.put, keep_at_end)
     ending = Ending(shutdown, machine.lifetime, tasks, node.world.fatal)
     tenant_of = machine.tenancy.of_run
     giving_way = GivingWay(machine.inquiry, machine.lifetime, machine.runs, tenant_of, state_dir.root, is_service=is_service)
     return Services(
-        run_services(machine, node, state_dir, run_service, rates, patience, unrecorded),
+        run_services(machine, node, state_dir, run_service, rates, patience, recording.faults),
         OwnerServices(
             Health(machine.inquiry, machine.runs, machine.lifetime, node.view, state_dir.root, machine.past.epoch),
             sandboxes(machine, node),
-            garbage_collector(machine, node, state_dir, rates, unwritten),
+            garbage_collector(machine, node, state_dir, rates, partial(unwritten_files, recording)),
             ending,
             giving_way,
         ),
@@ -112,6 +111,7 @@ def run_services(
     patience: Patience,
     unrecorded: Mapping[str, Fault],
 ) -> RunServices:
+    """`unrecorded`: by run, why what its jobs made could not be recorded."""
     past, stores, clock, runs = machine.past, machine.stores, machine.clock, machine.runs
     inquiry, pulse, lifetime = machine.inquiry, machine.pulse, machine.lifetime
     commits = Commits(inquiry, lifetime)

@@ -9,11 +9,13 @@ import json
 import os
 import signal
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from stager.service.reusing import SETTLED_S
 from tests.e2e.origin_rig import ssh_origin
 from tests.e2e.reuse_rig import ReuseBed, counted
 from tests.testbed.sshd import Sshd
@@ -91,6 +93,9 @@ def test_what_lies_is_found_out(bed: Bed) -> None:
     os.utime(text, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert os.stat(text).st_size == before.st_size
     assert "`touch` it" in bed.again(code=3)[1] and bed.ran() == [], "another content under the old time"
+    wait_until(lambda: time.time() > os.stat(text).st_ctime + SETTLED_S + 0.1, "the change to have settled")
+    assert bed.again("--no-reuse")[0] == ALL, "of what the cache has under it"
+    assert "`touch` it" in bed.again(code=3)[1], "and nobody looked at it for that"
     os.utime(text)
     assert bed.again()[0] == ["a"], "it has as many words as before"
 

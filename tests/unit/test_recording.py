@@ -17,7 +17,7 @@ from stager.model.files import Destination, File, Location, Source
 from stager.model.topology import embedded
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
-from stager.planning.plan import ReusedJob, ReusedOutput
+from stager.planning.plan import ReusedJob, ReusedOutput, Sharing
 from stager.planning.policy import Policy
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
@@ -63,13 +63,19 @@ Saw = Callable[[Recording, Sequence[ev.Event], Sequence[cmd.Command]], None]
 
 
 def simulated(
-    path: Path, *, live: bool, reused: tuple[ReusedJob, ...] = (), hear: Saw | None = None, ahead_s: float = 0.0
+    path: Path,
+    *,
+    live: bool,
+    reused: tuple[ReusedJob, ...] = (),
+    hear: Saw | None = None,
+    ahead_s: float = 0.0,
+    sharing: Sharing | None = None,
 ) -> tuple[Machine, Recording]:
     """`live`: it heard of each batch; else only of the state at the end, as after a kill. `hear`: has it hear of a batch; then it stays
     open.
     """
     world = SimWorld(embedded(100_000), Policy(keep_results_bytes=1_000, keep_results_s=1e9))
-    world.submit("w-1", flow(), make_plan(flow(), embedded(100_000)), reused=reused)
+    world.submit("w-1", flow(), make_plan(flow(), embedded(100_000)), reused=reused, sharing=sharing)
     recordings: list[Recording] = []
 
     def watch(machine: Machine, events: object, commands: object) -> None:
@@ -311,3 +317,21 @@ def test_what_is_written_of_a_run_keeps_what_was_known_when_its_job_ended(tmp_pa
     Recording(path, machine.state, in_step).saw((), ())
     (after,) = [result for result in store.results("") if result.job == "a"]
     assert store.complete() == {"w-1"} and after.compute_s and (after.made_at, after.last_used_at) == (before.made_at, 99.0)
+
+
+@pytest.mark.parametrize("sharing", [None, Sharing()])
+def test_a_run_that_looked_at_its_inputs_says_so(tmp_path: Path, sharing: Sharing | None) -> None:
+    path = tmp_path / "r"
+    simulated(path, live=True)
+    store = ResultsStore(path)
+    store.db.execute("UPDATE seen SET at = -5.0")
+    machine, _ = simulated(path, live=True, sharing=sharing, hear=heard_before)
+    looked = machine.state.runs["w-1"].submitted_at if sharing is not None else -5.0
+    assert store.db.execute("SELECT at FROM seen WHERE path = 'in'").fetchall() == [(looked,)]
+
+
+def heard_before(recording: Recording, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> None:
+    """Of another batch."""
+    if not recording.caught_up:
+        recording.saw((), ())
+    recording.saw(events, commands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,22 @@ def test_lists_of_before_that_say_not_of_which_content_they_are_count_for_nothin
     store = ResultsStore(tmp_path / "r")
     assert store.members("", "k", each, "b1") is None
     assert store.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'members'").fetchone() is None
+
+
+def test_of_an_input_that_nobody_looked_at_it_is_told_when_it_was_seen_first(tmp_path: Path) -> None:
+    """A cache gives the content that it had under this token, whatever is there now."""
+    store = ResultsStore(tmp_path / "r")
+    first = SeenAt("o", "p", "t1", 3, "b1", 1.0)
+    store.write("", seen=[first])
+
+    def seen(*again: SeenAt, looked: bool, finals: bool = False) -> SeenAt:
+        store.write("", seen=again, looked=looked)
+        return store.seen("", "o", ["p"], finals=finals)["p"]
+
+    assert seen(replace(first, at=2.0), looked=False) == first
+    assert seen(replace(first, at=2.0), looked=True).at == 2.0
+    assert seen(other := replace(first, blake3="b2", at=3.0), looked=False) == other, "it was read anew"
+    assert seen(other := replace(other, token="t2", at=4.0), looked=False) == other
+    written = replace(first, verified="readback")
+    seen(written, looked=True, finals=True)
+    assert seen(replace(written, at=5.0), looked=False, finals=True).at == 5.0, "the run itself looked at that"
