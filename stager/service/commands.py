@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from stager import wire
 from stager.adapters.run_records import RunRecord
 from stager.model.errors import Refused
+from stager.model.workflow import Workflow
 from stager.scheduler import events as ev
 from stager.service.inquiry import Inquiry
 from stager.service.lifetime import Lifetime
@@ -72,6 +73,10 @@ class RunCommands:
     async def taken_before(self, key: str, sender: Sender) -> RunRecord | None:
         """The run that this submit has made already. Raises Refused if it was another request."""
         return await self.inquiry.ask(lambda: self.run_service.taken_before(key, sender))
+
+    async def workflow_of(self, run: str) -> Workflow | None:
+        """None: it is over, and not known any more."""
+        return await self.inquiry.ask(lambda: self.run_service.workflow_of(run))
 
     async def add_key(self, key: str, run: str, tenant: str) -> None:
         await self.inquiry.ask(lambda: self.run_service.add_key(key, run, tenant))

@@ -176,6 +176,11 @@ class RunService:
             if type(event) is ev.RunSubmitted:
                 self.took(event.run)
 
+    def workflow_of(self, run: str) -> Workflow | None:
+        """Of a run that the Machine has, or is about to."""
+        entry = self.runs.state.runs.get(run)
+        return entry.workflow if entry is not None else self.accepted.get(run)
+
     def took(self, run: str) -> None:
         """The Machine has it."""
         self.accepted.pop(run, None)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,24 @@ def test_the_contents_and_directories_of_another_tenant_are_not_there(service: S
     problem(bob.get(f"/runs/{run}/results/out.txt"), 404, "not_found")
     assert alice.get(f"/runs/{run}/results/out.txt").json()["size_bytes"] == 6
     problem(alice.get(f"/runs/{run}/results/..%2F..%2Ftokens.sqlite"), 404, "not_found")
+
+
+def test_one_submit_that_came_twice_has_its_directory_where_the_run_has_it(service: Service) -> None:
+    """A client that heard nothing sends it again: while it is read, and after whoever took it was killed before this was noted."""
+    alice = service.client((service.place / "alice.token").read_text())
+    files = [
+        {**sent(alice, content), "path": path} for path, content in (("bin/up.sh", b"#!/bin/sh\ntr a-z A-Z\n"), ("in.txt", b"twice\n"))
+    ]
+    asked = {"workflow": UPPER, "directories": {"here": [files[0], files[1]]}}
+    key = {"Idempotency-Key": "twice"}
+    with ThreadPoolExecutor(2) as pool:
+        runs = {answer.json()["run"] for answer in pool.map(lambda _: alice.post("/runs", json=asked, headers=key), range(2))}
+    (run,) = runs
+    assert alice.get(f"/runs/{run}/wait", params={"timeout_s": 60}).json()["state"] == "succeeded"
+    assert alice.get(f"/runs/{run}/results/out.txt").json()["size_bytes"] == 6
+    (service.stager.state_dir / SENT / "alice" / "runs" / run).unlink()
+    assert alice.post("/runs", json=asked, headers=key).json()["repeated"]
+    assert alice.get(f"/runs/{run}/results/out.txt").json()["size_bytes"] == 6
 
 
 def test_a_run_goes_on_with_its_directory_after_the_service_was_killed(service: Service, upper: Path) -> None:

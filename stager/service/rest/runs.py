@@ -60,11 +60,14 @@ class Intake:
             await ready(self.lifetime)
             known = structs.replace(wanted, submit_id=key)
             run = await self.commands.submit(known, sender)
-            await asyncio.to_thread(SentDirectories(self.contents.of(caller.tenant)).note_of, run, known.workflow)
             answer = taken(run, known)
         else:
             answer = rest.Submitted(run=made.run, workflow=made.workflow, jobs=made.jobs_total, repeated=True)
             response.status_code = 200
+        # Of what the run was made of: the same may have been sent twice at once, or before whoever took it was killed.
+        workflow = await self.commands.workflow_of(answer.run)
+        if workflow is not None:
+            await asyncio.to_thread(SentDirectories(self.contents.of(caller.tenant)).note_of, answer.run, workflow)
         response.headers["Location"] = f"{rest.API_PREFIX}/runs/{answer.run}"
         return answer
 
