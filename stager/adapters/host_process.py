@@ -192,8 +192,10 @@ def serve_pool(host: str, port: int, tls: Path | None, environ: Mapping[str, str
 
 
 def dask_words(tls: Path | None) -> list[str]:
-    """Dask's command line, which under TLS knows the members of the pool by their certificates."""
-    return [sys.executable, "-m", "dask"] if tls is None else [sys.executable, "-m", "stager.adapters.dask_member", str(tls)]
+    """Dask's command line, which under TLS knows the members of the pool by their certificates. -P: without what is called like a module
+    where it is started.
+    """
+    return [sys.executable, "-P", "-m", *(["dask"] if tls is None else ["stager.adapters.dask_member", str(tls)])]
 
 
 def tls_words(tls: Path | None) -> list[str]:

@@ -168,7 +168,7 @@ class HostKeeper:
             log.warning("the worker of %s: %s; tried again in %.0f s", record.node_id, problem, self.worker_pause.ended())
             return
         self.words = worker_words(self.place, record)
-        words = [sys.executable, "-m", "stager.cli", *self.words]
+        words = [sys.executable, "-P", "-m", "stager.cli", *self.words]
         self.worker = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, env=dict(self.environ), start_new_session=True, preexec_fn=end_with_keeper
         )

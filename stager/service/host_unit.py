@@ -44,7 +44,8 @@ WantedBy={target}
 
 def unit_text(root: Path, kind: str, user: str, umask: int, environ: Mapping[str, str], version: int) -> str:
     """For the host whose directory is `root`. `user`: who runs it where it is one of the system. `version`: of systemd."""
-    words = (sys.executable, "-m", "stager.cli", "host", "run", "--store", str(root))
+    # -P: a user's units are started in his home, where a `json.py` may lie.
+    words = (sys.executable, "-P", "-m", "stager.cli", "host", "run", "--store", str(root))
     # Only here does systemd put in variables.
     command = " ".join(quoted(word).replace("$", "$$") for word in words)
     lines = [f"User={user}"] if kind == SYSTEM else []

@@ -35,7 +35,7 @@ def test_systemd_finds_nothing_wrong_with_it(kind: str, tmp_path: Path) -> None:
 def test_jobs_outlive_it_and_no_secret_is_in_it() -> None:
     text = unit_text(ODD, SYSTEM, "alice", 0o027, {"PATH": "/usr/bin", "STAGER_TOKEN": "secret"}, 252)
     assert "\nKillMode=process\n" in text and "\nUser=alice\n" in text and "\nUMask=0027\n" in text and "secret" not in text
-    assert f'\nExecStart="{sys.executable}" "-m" "stager.cli" "host" "run" "--store" "/srv/an odd $$HOME 100%% \\"name\\""\n' in text
+    assert f'\nExecStart="{sys.executable}" "-P" "-m" "stager.cli" "host" "run" "--store" "/srv/an odd $$HOME 100%% \\"name\\""\n' in text
     assert "User=" not in unit_text(ODD, USER, "alice", 0o027, {}, 252)
 
 
