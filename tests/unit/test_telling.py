@@ -118,15 +118,15 @@ def test_an_answer_of_success_is_one_whatever_its_body_does(monkeypatch: pytest.
 
 def test_a_program_that_leaves_another_behind_has_told_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a mail program does that delivers in the background: what is left has its stderr still open, and goes on."""
-    monkeypatch.setattr(notice_ways, "COMMAND_S", 5.0)
+    monkeypatch.setattr(notice_ways, "COMMAND_S", 20.0)
     script = f"(echo $BASHPID; exec sleep 600) >{tmp_path}/pid & echo beside >&2; cat >{tmp_path}/told"
     begun = time.monotonic()
-    Ways({"PATH": os.environ["PATH"]}, "").deliver(Target("t", frozenset(), command=("/bin/bash", "-c", script)), "n", BODY)
-    took_s = time.monotonic() - begun
-    left = int(wait_until(lambda: (tmp_path / "pid").read_text().strip(), "it to begin"))
-    os.kill(left, 0)
-    os.kill(left, signal.SIGKILL)
-    assert (tmp_path / "told").read_bytes() == BODY and took_s < 5.0
+    try:
+        Ways({"PATH": os.environ["PATH"]}, "").deliver(Target("t", frozenset(), command=("/bin/bash", "-c", script)), "n", BODY)
+        assert (tmp_path / "told").read_bytes() == BODY and time.monotonic() - begun < 20
+    finally:
+        # It lives, whatever came of the other one.
+        os.kill(int(wait_until(lambda: (tmp_path / "pid").read_text().strip(), "it to begin")), signal.SIGKILL)
 
 
 def test_a_program_that_takes_too_long_ends_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
