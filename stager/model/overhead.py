@@ -128,11 +128,14 @@ def usual_mean(values: Sequence[float]) -> float:
     return sum(min(value, most) for value in values) / len(values)
 
 
-def overhead_of(seen: Sequence[SeenOverhead]) -> Overhead:
+def overhead_of(seen: Sequence[SeenOverhead], line_bytes_per_s: float = 0.0) -> Overhead:
     """The mean of the overheads, since they add up in their slots. An odd one, which waited for a busy machine, counts as no more than a
-    few usual ones.
+    few usual ones. `line_bytes_per_s`: what came over the node's line, all of which its disk took; it counts where attempts do not show
+    how fast that is.
     """
     disk = disk_rate(seen)
+    if disk is None and line_bytes_per_s > DEFAULT_DISK_BYTES_PER_S:
+        disk = min(line_bytes_per_s, DISK_BYTES_PER_S[1])
     few = [beside_s(each, disk) for each in seen if each.files < MANY_FILES]
     known = Overhead(usual_mean(few), True, disk_bytes_per_s=disk) if len(few) >= SAMPLES_MIN else Overhead()
     many = [each for each in seen if each.files >= MANY_FILES]

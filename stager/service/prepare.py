@@ -286,8 +286,10 @@ def writable(origin: Origin) -> Origin:
 
 def topology_of(settings: Settings, workflow: Workflow) -> Topology:
     """The nodes that are here now, with what earlier runs measured of attempts and of the links to the workflow's origins."""
-    overhead, links = load_overhead(settings), load_links(settings, workflow)
+    links = load_links(settings, workflow)
     here = topology_here(settings, links)
+    # Of the line of several nodes nobody knows which disk took how much.
+    overhead = load_overhead(settings, links if len(here.nodes) == 1 else ())
     here = here.with_overhead(overhead.seconds, overhead.measured, overhead.file_s, overhead.file_measured)
     here = here.with_disks(overhead.disk_bytes_per_s)
     return load_copying(settings).of(here) if len(here.nodes) > 1 else here
@@ -403,7 +405,8 @@ def cluster_here(settings: Settings, workflow: Workflow) -> Cluster:
     """Where nobody says: one compute node like this machine, with the I/O node on it as `stager submit` has it, as much room as this
     machine's, links as runs from here measured them.
     """
-    overhead = load_overhead(settings)
+    links = load_links(settings, workflow)
+    overhead = load_overhead(settings, links)
     compute = ComputeNodes(
         1,
         settings.cores,
@@ -413,8 +416,7 @@ def cluster_here(settings: Settings, workflow: Workflow) -> Cluster:
         overhead_file_s=overhead.file_s,
         overhead_file_measured=overhead.file_measured,
     )
-    links = {link.origin: WanLink(link) for link in load_links(settings, workflow)}
     io = IoNodes(capacity_bytes=settings.capacity_bytes, on_compute_nodes=True)
     if overhead.disk_bytes_per_s is not None:
         io = replace(io, disk_bytes_per_s=overhead.disk_bytes_per_s, disk_measured=True)
-    return replace(Cluster(), compute=compute, io=io, links=links)
+    return replace(Cluster(), compute=compute, io=io, links={link.origin: WanLink(link) for link in links})

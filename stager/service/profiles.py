@@ -44,8 +44,10 @@ def load_profiles(settings: Settings) -> Profiles:
     return read_profiles(StateDir(settings.state_dir).profiles)
 
 
-def load_overhead(settings: Settings) -> Overhead:
-    return overhead_of(overheads.read(StateDir(settings.state_dir).profiles))
+def load_overhead(settings: Settings, links: Sequence[OriginLink] = ()) -> Overhead:
+    """`links`: as runs from this node alone measured them."""
+    rates = [link.fetch_bytes_per_s for link in links if link.measured]
+    return overhead_of(overheads.read(StateDir(settings.state_dir).profiles), max(rates, default=0.0))
 
 
 def load_links(settings: Settings, workflow: Workflow) -> tuple[OriginLink, ...]:

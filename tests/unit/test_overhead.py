@@ -120,6 +120,19 @@ def test_a_plan_reckons_with_the_disk_that_was_seen_and_says_so() -> None:
     assert here.with_disks(None) == here
 
 
+def test_what_came_over_the_line_passed_the_disk_where_attempts_do_not_show_it() -> None:
+    """Files of a directory came at 740 MB/s to a disk that was taken to bear 500: a run was predicted to take 29 % too long."""
+    alike = [SeenOverhead(0.006, 1, 1_700_000, 0.007)] * 20
+    assert overhead_of(alike).disk_bytes_per_s is None
+    assert overhead_of(alike, 100e6).disk_bytes_per_s is None
+    found = overhead_of(alike, 740e6)
+    assert found.disk_bytes_per_s == 740e6
+    assert found.seconds == pytest.approx(0.007 - 1_700_000 / 740e6)
+    assert overhead_of(alike, 1e12).disk_bytes_per_s == 5e9, "no disk is believed to be faster"
+    differ = [SeenOverhead(0.0, 1, size, size / 1e9) for size in range(0, 100_000_000, 5_000_000)]
+    assert overhead_of(differ, 5e9).disk_bytes_per_s == pytest.approx(1e9), "what jobs got counts"
+
+
 def test_a_program_that_did_as_declared_leaves_its_start_to_the_overhead() -> None:
     """Plans take what is declared of a job: a thousand short ones took ten milliseconds each that no plan had."""
     assert program_s(0.31, None, 10**6) == 0.31, "nobody declared it"

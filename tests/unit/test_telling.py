@@ -126,7 +126,8 @@ def test_a_program_that_leaves_another_behind_has_told_it(tmp_path: Path, monkey
         assert (tmp_path / "told").read_bytes() == BODY and time.monotonic() - begun < 20
     finally:
         # It lives, whatever came of the other one.
-        os.kill(int(wait_until(lambda: (tmp_path / "pid").read_text().strip(), "it to begin")), signal.SIGKILL)
+        pid = tmp_path / "pid"
+        os.kill(int(wait_until(lambda: pid.exists() and pid.read_text().strip(), "it to begin")), signal.SIGKILL)
 
 
 def test_a_program_that_takes_too_long_ends_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
