@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import pwd
 import re
@@ -215,6 +216,7 @@ class Network:
         self.hosts: list[Host] = []
         self.lines: list[subprocess.Popen[str]] = []
         self.cuts: set[tuple[Host, Host]] = set()
+        self.gated: set[Host] = set()
 
     def __enter__(self) -> Network:
         try:
@@ -236,6 +238,7 @@ class Network:
         remove_namespaces([name for name in namespaces_of(os.getpid()) if name.startswith(f"{self.prefix}-")])
         self.hosts.clear()
         self.cuts.clear()
+        self.gated.clear()
 
     def host(
         self, name: str, *, rate_mbit_s: float | None = None, wan: Wan | None = None, private: bool = False, clock_offset_s: float = 0
@@ -290,10 +293,11 @@ class Network:
                 self._tc(words)
 
     def sent_bytes(self, host: Host) -> int:
-        """All that it has put on its line so far, headers included."""
-        with host.inside():
-            lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
-        return next(int(line.split(":")[1].split()[8]) for line in lines if line.strip().startswith("eth0:"))
+        """All that has passed its line so far, headers included: of one with a rate not what that dropped, which was sent again."""
+        gate = f"inner{self.hosts.index(host) + 1}"
+        namespace, device = (self.hub, gate) if host in self.gated else (host.namespace, "eth0")
+        [told] = json.loads(call("ip", "-n", namespace, "-s", "-j", "link", "show", device))
+        return int(told["stats64"]["tx"]["bytes"])
 
     def cut(self, one: Host, other: Host, *, one_way: bool = False) -> None:
         """Until `mend` what they send to each other is lost without a word, also on connections that are there. `one_way`: only what `one`
@@ -348,6 +352,7 @@ class Network:
         again twice a second and gives the connection up after some. A router tells nobody.
         """
         gate, inner, outer = (f"{word}{number}" for word in ("gate", "inner", "outer"))
+        self.gated.add(self.hosts[number - 1])
         self._ip("link", "add", gate, "mtu", str(MTU_BYTES), "type", "bridge")
         self._ip("link", "add", inner, "mtu", str(MTU_BYTES), "type", "veth", "peer", "name", outer, "mtu", str(MTU_BYTES))
         for device, master in ((outer, "br0"), (inner, gate), (f"port{number}", gate)):

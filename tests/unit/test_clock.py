@@ -28,6 +28,8 @@ DATES = {
     f"{AIRFLOW}/service.py": "the age of a mark that another worker made; a clock that is set costs or saves some patience",
     f"{AIRFLOW}/loose.py": "what a DagRun left goes on a date",
     "stager/adapters/cluster_tls.py": "a certificate ends on a date",
+    "stager/adapters/host_agent.py": "what a host's wall clock says beside what it tells, so that a scheduler finds its own date of it",
+    "stager/adapters/host_words.py": "when a job on a host began, by the scheduler's wall clock",
     "stager/adapters/host_join.py": "a certificate ends on a date, and is renewed before it",
     "stager/service/budgets.py": "a run is to end by a date",
     "stager/cli/cluster.py": "an invite ends on a date",
