@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from math import floor, log10
+from math import floor, isfinite, log10, nan
 
 SUFFIXES = {
     "": 1,
@@ -28,7 +28,16 @@ TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d
 BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9, "tbit": 10**12}
 MONEY_PLACES = 9
 MONEY = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([A-Za-z]{3})\s*\Z")
+PLAIN_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*\Z")
+
+
+def parse_number(text: str) -> float:
+    """Less than Python takes for one: no `nan`, no `1_000`. Raises ValueError."""
+    found = float(text) if PLAIN_NUMBER.fullmatch(text) else nan
+    if not isfinite(found):
+        raise ValueError(f"{text!r} is not a number")
+    return found
 
 
 def parse_size_bytes(text: str | int | float) -> int:

@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from stager.model.errors import InvalidInput
-from stager.model.units import parse_duration_s, parse_size_bytes
+from stager.model.units import parse_duration_s, parse_number, parse_size_bytes
 from stager.model.workflow import Parameter
 from stager.readers.lines import Findings, Node, Place, compose, nearest, read_text
 from stager.readers.native_form import Fields, Form, boolean_of
 from stager.readers.native_lists import LIST, LIST_OF, Values, list_text, members_of
 from stager.readers.native_origins import check_query
 from stager.readers.native_spec import PARAM_KEYS, ParamSpec
-from stager.readers.native_template import KEY, TAKEN, WHOLE, number_of
+from stager.readers.native_template import KEY, TAKEN, WHOLE
 
 PARAMS_MAX = 200
 # Of all values together: each status of a run tells them, and an environment carries not much more in one variable.
@@ -54,7 +54,7 @@ def integer_value(text: str) -> str:
 def number_value(text: str) -> str:
     """As it is written: another spelling may be another number to a program."""
     try:
-        number_of(text)
+        parse_number(text)
     except ValueError:
         raise ValueError(f"{text[:SHOWN_CHARS]!r} is not a number; write as in 7, 0.25 or 1e-3") from None
     return text

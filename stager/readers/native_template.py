@@ -7,11 +7,11 @@ environment variable is put in, quoted for where it stands, so that a shell neve
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from stager.model.units import parse_number
 from stager.readers.lines import closest, nearest
 from stager.readers.native_lists import Values
 
@@ -27,15 +27,6 @@ HOLE = re.compile(
 )
 ODD_FORMAT = re.compile(rf"\{{({WORD})(?:\.{WORD})?:[^{{}}/]{{0,12}}\}}")
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
-NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-
-
-def number_of(text: str) -> float:
-    """Less than Python takes for one: no `nan`, no `1_000`. Raises ValueError."""
-    found = float(text) if NUMBER.fullmatch(text) else math.nan
-    if not math.isfinite(found):
-        raise ValueError(f"{text!r} is not a number")
-    return found
 
 
 def name_of(value: str) -> str:
@@ -92,7 +83,7 @@ class Hole:
                 if not WHOLE.fullmatch(text):
                     raise ValueError
                 return format(int(text), self.format)
-            return format(number_of(text), self.format)
+            return format(parse_number(text), self.format)
         except ValueError:
             kind = "whole number" if self.format.endswith("d") else "number"
             raise ValueError(f"{self.source} writes a {kind}, and {self.key} is {text[:60]!r} here") from None

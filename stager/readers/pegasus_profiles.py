@@ -9,9 +9,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from stager.model.units import SIZE_BYTES_MAX
+from stager.model.units import SIZE_BYTES_MAX, parse_number
 from stager.readers.native_jobs import SECRET_VARIABLE, VARIABLE
-from stager.readers.native_template import number_of
 from stager.readers.pegasus_catalogs import Profiles
 from stager.readers.pegasus_form import Reports
 from stager.readers.pegasus_jobs import PegasusJob
@@ -76,7 +75,7 @@ def apply(reports: Reports, job: PegasusJob, settings: ProfileSettings, namespac
 
 def asked_number(reports: Reports, job: PegasusJob, namespace: str, key: str, value: str) -> float | None:
     try:
-        number = number_of(value.strip())
+        number = parse_number(value.strip())
     except ValueError:
         number = -1.0
     if 0 <= number < 1e15:

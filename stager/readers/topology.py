@@ -11,10 +11,9 @@ from pathlib import Path
 
 from stager.model.cluster import ANY_ORIGIN, DEFAULT_INSTANCE, Charged, Cluster, ComputeNodes, IoNodes, NamedNode, WanLink
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_LATENCY_S, DEFAULT_OVERHEAD_S, DEFAULT_WAN_BYTES_PER_S, Host, OriginLink
-from stager.model.units import parse_rate_bytes_per_s, parse_size_bytes
+from stager.model.units import parse_number, parse_rate_bytes_per_s, parse_size_bytes
 from stager.readers.lines import Findings, compose, read_text
 from stager.readers.native_form import Fields, Form, choice_of
-from stager.readers.native_template import number_of
 
 VERSION = "1"
 TOP = ("stager-topology", "region", "compute", "io", "nodes", "links")
@@ -177,7 +176,7 @@ def space_of(text: str) -> int:
 
 def rate_per_hour(text: str) -> float:
     try:
-        rate = number_of(text)
+        rate = parse_number(text)
     except ValueError:
         rate = -1.0
     if rate < 0:

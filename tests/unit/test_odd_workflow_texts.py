@@ -15,12 +15,12 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from stager.model.errors import InvalidInput
+from stager.model.units import PLAIN_NUMBER, parse_number
 from stager.readers import native, native_beside
 from stager.readers.lines import Finding, Place, WorkflowInvalid, read_text
 from stager.readers.native_beside import Beside
 from stager.readers.native_lists import members_of
 from stager.readers.native_params import given_values, sent_values
-from stager.readers.native_template import NUMBER, number_of
 from stager.readers.sniff import WorkflowFormat, read_workflow, sniff
 from tests.unit.reader_origins import DirectoryAccess
 from tests.unit.test_reader_native_params import read, told
@@ -101,12 +101,12 @@ def test_what_only_python_takes_for_a_number_is_none(tmp_path: Path, value: str)
     assert f"jobs.a.foreach: {{x:.2f}} writes a number, and x is {value!r} here" in finding
 
 
-@drawn(text=st.from_regex(NUMBER, fullmatch=True))
+@drawn(text=st.from_regex(PLAIN_NUMBER, fullmatch=True))
 @example(text="1.")
 @example(text="+.5e-3")
 def test_what_is_written_as_a_number_is_one(text: str) -> None:
     try:
-        assert number_of(text) == float(text)
+        assert parse_number(text) == float(text)
     except ValueError:
         assert float(text) in (float("inf"), float("-inf"))
 
