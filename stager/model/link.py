@@ -256,8 +256,8 @@ def mixed_rate_of(traffic: Traffic, weights: dict[str, float], back_bytes_per_s:
     mixed = [
         stretch
         for stretch in stretches(moves, weights, latency_s, back_bytes_per_s)
-        if 2 * overlap_s(large, stretch.begun_at, stretch.begun_at + stretch.took_s) > stretch.took_s
-        and stretch.took_s >= least_s
+        if stretch.took_s >= least_s
+        and 2 * overlap_s(large, stretch.begun_at, stretch.begun_at + stretch.took_s) > stretch.took_s
         and overlap_s(crowded, stretch.begun_at, stretch.begun_at + stretch.took_s) > CROWDED_SHARE_MIN * stretch.took_s
     ]
     if not mixed:
