@@ -84,7 +84,7 @@ class Place:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
 
     def drop(self) -> None:
-        """After a release there are a few files in it, which `remove_tree` takes twice as long to remove."""
+        """After a release there are a few files in it, which `remove_tree` takes half as long again to remove."""
         try:
             drop_files(self.directory)
         except OSError:
