@@ -21,6 +21,16 @@ fn place(sshd: &Sshd, config: SftpConfig) -> DirectoryPlace {
     DirectoryPlace::new(open(&OriginConfig::Sftp(config)).unwrap(), &sshd.base())
 }
 
+/// An account whose shell finds this program by the name.
+fn with_sha256sum(sshd: &Sshd, script: &str) -> SftpConfig {
+    let programs = sshd.directory.path().join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    std::fs::write(programs.join("sha256sum"), script).unwrap();
+    std::fs::set_permissions(programs.join("sha256sum"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(sshd.directory.path().join(".bashrc"), format!("PATH={}:$PATH\n", programs.display())).unwrap();
+    SftpConfig { shell_checksum: true, ..sshd.config() }
+}
+
 fn shell_commands(sshd: &Sshd) -> usize {
     sshd.log().matches("Starting session: command").count()
 }
@@ -109,18 +119,29 @@ async fn a_shell_that_lies_or_is_silent_costs_a_reading_and_nothing_else() {
     let lie = "#!/bin/sh\nshift\nfor name; do printf '%064d  %s\\n' 0 \"$name\"; done\n";
     for (what, script) in [("a lie", lie), ("noise", "#!/bin/sh\necho hello\n"), ("an end", "#!/bin/sh\nkill $PPID\n")] {
         let sshd = Sshd::start(SHELL);
-        let programs = sshd.directory.path().join("programs");
-        std::fs::create_dir(&programs).unwrap();
-        std::fs::write(programs.join("sha256sum"), script).unwrap();
-        std::fs::set_permissions(programs.join("sha256sum"), std::fs::Permissions::from_mode(0o755)).unwrap();
-        std::fs::write(sshd.directory.path().join(".bashrc"), format!("PATH={}:$PATH\n", programs.display())).unwrap();
-        let place = place(&sshd, SftpConfig { shell_checksum: true, ..sshd.config() });
+        let place = place(&sshd, with_sha256sum(&sshd, script));
         let uploaded = put_many(&place, 2, 70, 3000).await;
         assert!(uploaded.iter().all(|one| one.verified == Verified::Readback), "{what}");
         all_there(&sshd, 2, 70, 3000);
         nothing_unfinished(&place);
         assert!(shell_commands(&sshd) <= 4, "{what}: {} shells", shell_commands(&sshd));
     }
+}
+
+/// Many more messages than a connection keeps for one channel, while others are sent: nobody waits for nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shell_that_says_much_holds_up_nothing() {
+    let sshd = Sshd::start(SHELL);
+    let often = "{ for (n = $2 == \"/dev/null\" ? 1 : 100; n > 0; n--) { print; fflush() } }";
+    let talkative = format!("#!/bin/sh\n/usr/bin/sha256sum \"$@\" | awk '{often}'\n");
+    with_sha256sum(&sshd, &talkative);
+    let relay = Relay::to(sshd.port).await;
+    let place = place(&sshd, SftpConfig { shell_checksum: true, connections_max: Some(1), ..sshd.config_by(relay.port) });
+    relay.lengthen(20);
+    let begun = Instant::now();
+    let uploaded = put_many(&place, 2, 6000, 1000).await;
+    let others = uploaded.iter().filter(|one| one.verified != Verified::RemoteChecksum).count();
+    assert_eq!(others, 0, "files whose checksums nobody said, after {:?}", begun.elapsed());
 }
 
 /// With a line that takes 40 ms each way: what does not wait for an answer goes out with what was asked before.

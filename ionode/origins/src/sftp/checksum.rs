@@ -4,11 +4,16 @@
 //!
 //! An account's start files may take long, and each file's checksum is a round trip. So the command is started once for a connection and
 //! works on many names at a time. Batches go out while those before are worked on: it reads them one after another.
+//!
+//! Answers are taken while a question is sent: russh holds up all of a connection, its requests for files too, for one channel whose
+//! messages nobody takes, and `sha256sum` sends each line by itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use futures::future::{Fuse, FusedFuture};
+use futures::FutureExt;
 use russh::client::{Handle, Msg};
 use russh::{Channel, ChannelMsg};
 use tokio::sync::{oneshot, Notify, Semaphore};
@@ -43,18 +48,24 @@ fn timeout(size_bytes: u64) -> Duration {
 }
 
 async fn run(ssh: &Handle<Client>, path: &str) -> Option<Vec<u8>> {
-    let mut channel = started(ssh, ONE).await?;
-    channel.data_bytes(ended_by_nul(path)).await.ok()?;
-    channel.eof().await.ok()?;
-    let mut answer = Vec::new();
-    while let Some(message) = channel.wait().await {
-        match message {
-            ChannelMsg::Data { data } if answer.len() < ANSWER_BYTES_MAX => answer.extend_from_slice(&data),
-            ChannelMsg::Failure => return None,
-            _ => {}
+    let (mut answers, questions) = started(ssh, ONE).await?.split();
+    let asking = async {
+        questions.data_bytes(ended_by_nul(path)).await.ok()?;
+        questions.eof().await.ok()
+    };
+    let answering = async {
+        let mut answer = Vec::new();
+        while let Some(message) = answers.wait().await {
+            match message {
+                ChannelMsg::Data { data } if answer.len() < ANSWER_BYTES_MAX => answer.extend_from_slice(&data),
+                ChannelMsg::Failure => return None,
+                _ => {}
+            }
         }
-    }
-    Some(answer)
+        Some(answer)
+    };
+    let (asked, answer) = futures::join!(asking, answering);
+    asked.and(answer)
 }
 
 async fn started(ssh: &Handle<Client>, command: &str) -> Option<Channel<Msg>> {
@@ -178,36 +189,35 @@ impl Sums {
 
 async fn work(ssh: Arc<Handle<Client>>, queue: Arc<Queue>) {
     let opened = tokio::time::timeout(timeout(0), started(&ssh, MANY)).await;
-    let Some(mut channel) = opened.ok().flatten() else { return queue.fail() };
-    let (mut output, mut under_way) = (Output::default(), UnderWay::new());
+    let Some(channel) = opened.ok().flatten() else { return queue.fail() };
+    let (mut answers, questions) = channel.split();
+    let (mut output, mut under_way, mut sending) = (Output::default(), UnderWay::new(), Fuse::terminated());
     loop {
-        while under_way.batches.len() < BATCHES_AT_ONCE {
-            let batch = queue.batch();
-            if batch.is_empty() {
-                break;
-            }
-            let timeout = timeout(batch.iter().map(|asked| asked.size_bytes).sum());
-            let sent = tokio::time::timeout(timeout, channel.data_bytes(under_way.add(batch))).await;
-            if !matches!(sent, Ok(Ok(()))) {
-                return queue.fail();
-            }
+        let may_ask = sending.is_terminated() && under_way.batches.len() < BATCHES_AT_ONCE;
+        let batch = if may_ask { queue.batch() } else { Vec::new() };
+        if !batch.is_empty() {
+            sending = questions.data_bytes(under_way.add(batch)).boxed().fuse();
+            continue;
         }
         let timeout = under_way.since + under_way.timeout();
         tokio::select! {
-            message = channel.wait() => match message {
+            sent = &mut sending => if sent.is_err() {
+                return queue.fail();
+            },
+            message = answers.wait() => match message {
                 Some(ChannelMsg::Data { data }) if output.takes(&data, &mut under_way) => {}
                 None | Some(ChannelMsg::Data { .. } | ChannelMsg::Failure | ChannelMsg::Eof | ChannelMsg::Close | ChannelMsg::ExitStatus { .. }) => {
                     return queue.fail();
                 }
                 Some(_) => {}
             },
-            () = queue.came.notified(), if under_way.batches.len() < BATCHES_AT_ONCE => {}
+            () = queue.came.notified(), if may_ask => {}
             () = tokio::time::sleep_until(timeout) => {
                 if !under_way.batches.is_empty() {
                     return queue.fail();
                 }
                 if queue.ends_idle() {
-                    channel.eof().await.ok();
+                    questions.eof().await.ok();
                     return;
                 }
             }

@@ -45,7 +45,7 @@ pub struct Link {
     pub round_trip: Duration,
     pub sums: Sums,
     pub users: AtomicUsize,
-    place: Arc<str>,
+    pub place: Arc<str>,
     handles: Arc<Semaphore>,
     writing: Arc<Semaphore>,
     lost: AtomicBool,

@@ -23,8 +23,8 @@ impl Shell {
     /// A line that broke says nothing of the shell behind it.
     pub async fn sha256(&self, link: &Link, remote: &str, size_bytes: u64) -> Option<[u8; 32]> {
         let found = link.sums.sha256(remote, size_bytes).await;
-        if found.is_none() && link.is_alive() {
-            self.usable.store(false, Ordering::Relaxed);
+        if found.is_none() && link.is_alive() && self.usable.swap(false, Ordering::Relaxed) {
+            tracing::warn!(origin = &*link.place, "its shell gave no checksum; what is sent there is read back from now on");
         }
         found
     }
