@@ -91,7 +91,8 @@ def did_as_declared(wall_s: float, declared_s: float, input_bytes: int) -> bool:
 
 def disk_rate(seen: Sequence[SeenOverhead]) -> float | None:
     """By how the time beyond the programs grows with the bytes: the slope of a line that a few odd attempts do not move. Where all pass
-    about the same, there is none. Then they show how fast the disk is at least.
+    about the same, there is none. Then they show how fast the disk is at least. It is never slower than that, whatever the line says:
+    where most pass about the same, its slope is that of the few that do not.
     """
     points = [(float(each.passed_bytes), each.beyond_s) for each in seen if each.beyond_s is not None and each.files < MANY_FILES]
     points = points[:: -(-len(points) // DISK_POINTS_MAX) or 1]
@@ -100,19 +101,18 @@ def disk_rate(seen: Sequence[SeenOverhead]) -> float | None:
     matters = DISK_MATTERS_S * DEFAULT_DISK_BYTES_PER_S
     middle = median([size for size, _ in points], [1.0] * len(points))
     least, most = DISK_BYTES_PER_S
+    at_least = rate_at_least([point for point in points if point[0] >= matters])
     if sum(abs(size - middle) >= matters for size, _ in points) < DISK_POINTS_MIN:
-        rate = rate_at_least([point for point in points if point[0] >= matters])
-        return None if rate is None else min(rate, most)
+        return min(at_least, most) if at_least > DEFAULT_DISK_BYTES_PER_S else None
     line = line_through([size for size, _ in points], [seconds for _, seconds in points], [1.0] * len(points))
-    return min(max(1 / line.slope, least), most) if line is not None else most
+    return min(max(1 / line.slope, at_least, least), most) if line is not None else most
 
 
-def rate_at_least(points: Sequence[tuple[float, float]]) -> float | None:
-    """As if attempts took nothing beside their bytes. None: that is no more than is assumed, and says nothing then."""
+def rate_at_least(points: Sequence[tuple[float, float]]) -> float:
+    """As if attempts took nothing beside their bytes. 0: too few say so."""
     if len(points) < DISK_POINTS_MIN:
-        return None
-    rate = median([size / max(beyond_s, 1e-9) for size, beyond_s in points], [1.0] * len(points))
-    return rate if rate > DEFAULT_DISK_BYTES_PER_S else None
+        return 0.0
+    return median([size / max(beyond_s, 1e-9) for size, beyond_s in points], [1.0] * len(points))
 
 
 def beside_s(each: SeenOverhead, disk_bytes_per_s: float | None) -> float:

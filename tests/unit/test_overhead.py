@@ -93,6 +93,15 @@ def test_attempts_that_pass_the_same_show_how_fast_the_disk_is_at_least() -> Non
     assert known.seconds == pytest.approx(0.0, abs=1e-9), "all of it is in the bytes"
 
 
+def test_no_line_makes_the_disk_slower_than_it_was_for_most() -> None:
+    """The few that ran alone passed half as much in a third of the time: a line through both would be below nothing at no bytes."""
+    most = [SeenOverhead(0.0, passed_bytes=66_000_000, beyond_s=0.018) for _ in range(60)]
+    alone = [SeenOverhead(0.0, passed_bytes=33_000_000, beyond_s=0.006) for _ in range(20)]
+    found = overhead_of(most + alone)
+    assert found.disk_bytes_per_s is not None
+    assert found.seconds + 66_000_000 / found.disk_bytes_per_s == pytest.approx(0.018, rel=0.05)
+
+
 def test_what_attempts_beside_it_pass_meanwhile_counts_too() -> None:
     """Each of four gets what one gets alone: the disk gives four times as much."""
     alone, beside = seen_overhead(2.0, 1.0, None, 0, 10**9, 1), seen_overhead(2.0, 1.0, None, 0, 10**9, 1, others=4)
