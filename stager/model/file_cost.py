@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stager.model.robust import median
+from stager.model.robust import LINE_POINTS_MAX, line_through, median
 
 if TYPE_CHECKING:
     from stager.model.link import Move
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 CROWD_MIN = 8
 # Of files that ended in a crowd: fewer say more of chance than of the line.
 FILES_MIN = 8
+# Ends of a crowd that make one part of it: what passes while it lasts is about what ends in it. As many parts as a line needs, and how much
+# of what a constant leaves it may leave at most.
+PART_FILES, PARTS_MIN, LEFT_MAX = 24, 12, 0.8
 # Of what one transfer takes: fewer under way for so long make no end of a crowd. Those that began together end together, and the next ones
 # begin when that has been heard of.
 GAP_SHARE = 0.5
@@ -131,6 +134,51 @@ def file_cost_s(found: Sequence[Crowd], bytes_per_s: float) -> float | None:
     if not found:
         return None
     return median([crowd.file_s(bytes_per_s) for crowd in found], [crowd.weight for crowd in found])
+
+
+def rate_and_cost(traffic: Traffic, weights: Mapping[str, float]) -> tuple[float, float] | None:
+    """(bytes per second, seconds of each file) of a line that only small files crossed: the parts of its crowds whose files were larger
+    took longer by their bytes. None where there are few parts, or their bytes do not explain by how much they differ.
+    """
+    parts = parts_of(traffic, weights)
+    if len(parts) < PARTS_MIN:
+        return None
+    means, took, weighing = zip(*parts, strict=True)
+    line = line_through(means, took, weighing)
+    if line is None:
+        return None
+    middle = median(took, weighing)
+    left = sum(abs(took_s - line.intercept - line.slope * mean) * weight for mean, took_s, weight in parts)
+    if left > LEFT_MAX * sum(abs(took_s - middle) * weight for _, took_s, weight in parts):
+        return None
+    if line.intercept >= 0:
+        return 1 / line.slope, line.intercept
+    return median([mean / took_s for mean, took_s, _ in parts], weighing), 0.0
+
+
+def crowded_s(traffic: Traffic) -> float:
+    """What a transfer usually takes that ends in a crowd; 0: there was none."""
+    took = [move.ended_at - move.begun_at for ends in ended_in_crowds(traffic) for move in ends]
+    return median(took, [1.0] * len(took)) if took else 0.0
+
+
+def ended_in_crowds(traffic: Traffic) -> list[list[Move]]:
+    """By crowd, one after the other."""
+    moves = sorted(traffic.moves, key=lambda move: (move.ended_at, move.begun_at, move.run))
+    at = [move.ended_at for move in moves]
+    return [moves[bisect_right(at, begin) : bisect_right(at, end)] for begin, end in traffic.crowded()]
+
+
+def parts_of(traffic: Traffic, weights: Mapping[str, float]) -> list[tuple[float, float, float]]:
+    """(bytes a file, seconds a file, weight) of each part of a crowd."""
+    found = []
+    for ends in ended_in_crowds(traffic):
+        for at in range(PART_FILES, len(ends), PART_FILES):
+            took_s = ends[at].ended_at - ends[at - PART_FILES].ended_at
+            ended_bytes = sum(move.moved_bytes for move in ends[at - PART_FILES + 1 : at + 1])
+            if took_s > 0 and ended_bytes > 0:
+                found.append((ended_bytes / PART_FILES, took_s / PART_FILES, weights[ends[at].run]))
+    return found[:: -(-len(found) // LINE_POINTS_MAX) or 1]
 
 
 def first_s(found: Sequence[Crowd], file_s: float) -> float | None:

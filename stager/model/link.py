@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isclose
 
-from stager.model.file_cost import Crowd, Traffic, crowds, file_cost_s, first_s
+from stager.model.file_cost import Crowd, Traffic, crowded_s, crowds, file_cost_s, first_s, rate_and_cost
 from stager.model.robust import median, quantile, weight_of_age
 from stager.model.topology import DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S, OriginLink
 
@@ -28,6 +28,8 @@ from stager.model.topology import DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S, Or
 Span = tuple[float, float]
 # A file whose bytes take no time worth mentioning on any link that a workflow is run over.
 SMALL_BYTES = 64 * 1024
+# So many times as long as alone transfers take that wait for each other.
+QUEUED_MIN = 2.0
 SMALL_MIN = 3
 # Of the stretches, by bytes: what slows a link down (its start, a busy machine) is not its rate, and what speeds it up does not exist. But
 # the fastest is what a clock's error makes it.
@@ -169,7 +171,19 @@ def seen_of(moves: Sequence[Move], large: Sequence[Span], weights: dict[str, flo
     if seen.bytes_per_s is None and (rate := mixed_rate_of(traffic, weights, back_bytes_per_s, found)) is not None:
         file_s = file_cost_s(found, rate)
         return Seen(rate, latency_of(traffic, large, weights, file_s or 0.0, rate), file_s)
-    return seen
+    return (seen_by_parts(traffic, large, weights, seen) if seen.bytes_per_s is None else None) or seen
+
+
+def seen_by_parts(traffic: Traffic, large: Sequence[Span], weights: dict[str, float], seen: Seen) -> Seen | None:
+    """Where only small files crossed the line. None as well where they hardly waited for each other: then their bytes took long because
+    each has its ways there and back, and the line might have carried more. `seen`: as if only files had taken the time.
+    """
+    by_parts = rate_and_cost(traffic, weights)
+    if by_parts is None or crowded_s(traffic) < QUEUED_MIN * usual_latency_s(traffic.moves, seen.latency_s):
+        return None
+    rate, file_s = by_parts
+    latency_s = latency_of(traffic, large, weights, file_s, rate)
+    return Seen(rate, seen.latency_s if latency_s is None else latency_s, file_s)
 
 
 def measured_again(

@@ -17,7 +17,14 @@ RATE = 20e6
 
 
 def burst(
-    count: int, at_once: int, latency_s: float, file_s: float, bytes_max: int = SMALL_BYTES, run: str = "r", at: float = 0.0
+    count: int,
+    at_once: int,
+    latency_s: float,
+    file_s: float,
+    bytes_max: int = SMALL_BYTES,
+    run: str = "r",
+    at: float = 0.0,
+    rate: float = RATE,
 ) -> list[Move]:
     """Uploads that are all there at once, so many under way at a time: each waits its latency, then the line serves one after the other.
     Latencies and costs vary by a fifth around their means.
@@ -36,7 +43,7 @@ def burst(
     while waiting:
         asked_at, begun_at = heappop(waiting)
         size_bytes = random.randrange(1, bytes_max)
-        line_at = max(line_at, asked_at) + file_s * random.uniform(0.8, 1.2) + size_bytes / RATE
+        line_at = max(line_at, asked_at) + file_s * random.uniform(0.8, 1.2) + size_bytes / rate
         moves.append(Move(run, False, begun_at, line_at, size_bytes))
         if left:
             left -= 1
@@ -233,6 +240,30 @@ def test_a_narrow_line_that_small_and_large_files_crowd_together_is_found_to_be_
     assert (found.fetch_file_s or 0.0) <= file_s + 0.2 * 12_469 / rate
     predicted_s = sum(found.of("lab").fetch_weighs(size) for size in sizes) / (found.fetch_bytes_per_s or 1)
     assert predicted_s == pytest.approx(sum(sizes) / rate + file_s * len(sizes), rel=0.1)
+
+
+@pytest.mark.parametrize(("rate", "file_s"), [(2.5e6, 0.0006), (2.5e6, 0.0), (12.5e6, 0.0003)])
+def test_a_narrow_line_that_only_small_files_crowd_is_found_to_be_narrow(rate: float, file_s: float) -> None:
+    """500 files of 1 byte were predicted to take 5 ms each, which was what the line took for the bytes of 500 larger ones."""
+    crowd = burst(400, 24, 0.005, file_s, 40_000, rate=rate)
+    quiet = [each for number in range(6) for each in burst(1, 1, 0.005, file_s, 10, at=100.0 + number, rate=rate)]
+    found = measured(crowd + quiet)
+    assert found.upload_bytes_per_s == pytest.approx(rate, rel=0.15)
+    assert found.upload_file_s == pytest.approx(file_s, abs=0.0005)
+    assert predicted_s(found, crowd) == pytest.approx(took_s(crowd), rel=0.1)
+
+
+def test_small_files_that_hardly_wait_for_each_other_tell_no_rate() -> None:
+    """Eight at once over a long way: the larger ones have more ways there and back, and the line would have carried others meanwhile."""
+    random = Random(1)
+    moves, free_at = [], [0.0] * 8
+    for number in range(800):
+        begun_at = free_at.pop(0)
+        size_bytes = random.randrange(1, 60_000 if number // 48 % 2 else 2_000)
+        moves.append(Move("r", False, begun_at, begun_at + 0.08 + size_bytes / 1e6, size_bytes))
+        free_at = sorted([*free_at, moves[-1].ended_at])
+    quiet = [Move("r", False, 1e3 + number, 1e3 + number + 0.08, 10) for number in range(6)]
+    assert measured(moves + quiet).upload_bytes_per_s is None
 
 
 def test_small_files_that_are_most_of_what_crowds_a_narrow_line_hide_it_from_nobody() -> None:
