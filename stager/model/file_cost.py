@@ -53,7 +53,8 @@ class Traffic:
     """
 
     def __init__(self, moves: Sequence[Move]) -> None:
-        self.moves = moves
+        self.moves = sorted(moves, key=lambda move: (move.ended_at, move.begun_at, move.run))
+        self._ends = [move.ended_at for move in self.moves]
         changes: dict[float, list[float]] = {}
         for move in moves:
             took_s = move.ended_at - move.begun_at
@@ -83,6 +84,10 @@ class Traffic:
         """Between two times at which one began or ended."""
         return self._bytes[end] - self._bytes[begin]
 
+    def ended(self, begin: float, end: float) -> list[Move]:
+        """After `begin`, until `end`, one after the other."""
+        return self.moves[bisect_right(self._ends, begin) : bisect_right(self._ends, end)]
+
     def crowded(self) -> list[tuple[float, float]]:
         """(from, to) where CROWD_MIN or more were under way all along."""
         found: list[tuple[float, float]] = []
@@ -98,35 +103,32 @@ class Traffic:
 
 def crowds(traffic: Traffic, weights: Mapping[str, float], mean_bytes_max: float) -> list[Crowd]:
     """Of files that are small, on average: how long large ones take tells of the rate."""
-    ends = sorted((move.ended_at, move.begun_at, move.run) for move in traffic.moves)
-    at = [end for end, _, _ in ends]
     spans: list[tuple[float, float]] = []
     for begin, end in traffic.crowded():
-        if spans:
-            before = ends[bisect_right(at, spans[-1][0]) : bisect_right(at, spans[-1][1])]
-            if begin - spans[-1][1] <= GAP_SHARE * usual_s(before):
-                begin = spans.pop()[0]
+        if spans and begin - spans[-1][1] <= GAP_SHARE * usual_s(traffic.ended(*spans[-1])):
+            begin = spans.pop()[0]
         spans.append((begin, end))
-    each = [crowd_of(traffic, ends[bisect_right(at, begin) : bisect_right(at, end)], weights) for begin, end in spans]
+    each = [crowd_of(traffic, traffic.ended(*span), weights) for span in spans]
     return [crowd for crowd in each if crowd is not None and crowd.passed_bytes <= crowd.files * mean_bytes_max]
 
 
-def usual_s(ends: Sequence[tuple[float, float, str]]) -> float:
-    """The cost of one of them."""
-    return median([ended - begun for ended, begun, _ in ends], [1.0] * len(ends)) if ends else 0.0
+def usual_s(moves: Sequence[Move]) -> float:
+    """What one of them takes; 0: there is none."""
+    return median([move.ended_at - move.begun_at for move in moves], [1.0] * len(moves)) if moves else 0.0
 
 
-def crowd_of(traffic: Traffic, ends: list[tuple[float, float, str]], weights: Mapping[str, float]) -> Crowd | None:
+def crowd_of(traffic: Traffic, moves: Sequence[Move], weights: Mapping[str, float]) -> Crowd | None:
     """From the first end to the last: what came before it is latency. None where one transfer takes as long as all that: they may have gone
     on side by side.
     """
-    if not ends:
+    if not moves:
         return None
-    (first, begun, _), (last, _, run) = ends[0], ends[-1]
-    files = sum(ended > first for ended, _, _ in ends)
-    if files < FILES_MIN or last - first < usual_s(ends):
+    first, last = moves[0].ended_at, moves[-1].ended_at
+    files = sum(move.ended_at > first for move in moves)
+    if files < FILES_MIN or last - first < usual_s(moves):
         return None
-    return Crowd(files, last - first, traffic.passed_bytes(first, last), min(first - begun, usual_s(ends)), files * weights[run])
+    first_s = min(first - moves[0].begun_at, usual_s(moves))
+    return Crowd(files, last - first, traffic.passed_bytes(first, last), first_s, files * weights[moves[-1].run])
 
 
 def file_cost_s(found: Sequence[Crowd], bytes_per_s: float) -> float | None:
@@ -158,21 +160,14 @@ def rate_and_cost(traffic: Traffic, weights: Mapping[str, float]) -> tuple[float
 
 def crowded_s(traffic: Traffic) -> float:
     """What a transfer usually takes that ends in a crowd; 0: there was none."""
-    took = [move.ended_at - move.begun_at for ends in ended_in_crowds(traffic) for move in ends]
-    return median(took, [1.0] * len(took)) if took else 0.0
-
-
-def ended_in_crowds(traffic: Traffic) -> list[list[Move]]:
-    """By crowd, one after the other."""
-    moves = sorted(traffic.moves, key=lambda move: (move.ended_at, move.begun_at, move.run))
-    at = [move.ended_at for move in moves]
-    return [moves[bisect_right(at, begin) : bisect_right(at, end)] for begin, end in traffic.crowded()]
+    return usual_s([move for span in traffic.crowded() for move in traffic.ended(*span)])
 
 
 def parts_of(traffic: Traffic, weights: Mapping[str, float]) -> list[tuple[float, float, float]]:
     """(bytes a file, seconds a file, weight) of each part of a crowd."""
     found = []
-    for ends in ended_in_crowds(traffic):
+    for span in traffic.crowded():
+        ends = traffic.ended(*span)
         for at in range(PART_FILES, len(ends), PART_FILES):
             took_s = ends[at].ended_at - ends[at - PART_FILES].ended_at
             ended_bytes = sum(move.moved_bytes for move in ends[at - PART_FILES + 1 : at + 1])

@@ -28,8 +28,6 @@ from stager.model.topology import DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S, Or
 Span = tuple[float, float]
 # A file whose bytes take no time worth mentioning on any link that a workflow is run over.
 SMALL_BYTES = 64 * 1024
-# So many times as long as alone transfers take that wait for each other.
-QUEUED_MIN = 2.0
 SMALL_MIN = 3
 # Of the stretches, by bytes: what slows a link down (its start, a busy machine) is not its rate, and what speeds it up does not exist. But
 # the fastest is what a clock's error makes it.
@@ -38,6 +36,8 @@ RATE_SHARE = 0.75
 WAITS_MIN = 10.0
 # As many as a node begins with at least (planning/transport.py): so many waits go on at once.
 TURNS = 8
+# So many times as long as alone transfers take that wait for each other.
+QUEUED_MIN = 2.0
 # What files cost may explain so much of a stretch, or of a small file's time, before the rest says too little of rate or latency.
 COSTS_SHARE_MAX = 0.5
 # Of a stretch of small and large files: when the small ones are through, the large ones go on alone.
