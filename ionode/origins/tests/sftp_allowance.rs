@@ -79,6 +79,7 @@ async fn a_connection_that_comes_after_its_allowance_ended_is_not_used() {
         () = let_in_and_gone => {}
     }
     assert_eq!(allow(0, None), 0);
+    assert_eq!(sshd.log().matches("Accepted publickey").count(), 1);
     relay.lengthen(0);
     allow(1, None);
     waits.await.unwrap();

@@ -128,7 +128,8 @@ async fn a_shell_that_lies_or_is_silent_costs_a_reading_and_nothing_else() {
     }
 }
 
-/// Many more messages than a connection keeps for one channel, while others are sent: nobody waits for nobody.
+/// Many more messages than a connection keeps for one channel, while others are sent: nobody waits for nobody. By chance: a node that does
+/// not take answers while it asks stood still in two of three runs, with all files in memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shell_that_says_much_holds_up_nothing() {
     let sshd = Sshd::start(SHELL);
