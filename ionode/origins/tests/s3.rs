@@ -256,6 +256,29 @@ async fn of_many_small_uploads_each_is_one_request() {
     assert!(!place.raw_names().iter().any(|name| name.contains("probe")), "{:?}", place.raw_names());
 }
 
+/// Each goes over a connection of its own, and begins slowly there: all at once they push each other out of the line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_is_sent_at_once_than_the_line_was_seen_to_carry() {
+    const FILES: u64 = 100;
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let relay = Relay::to(gateway.port).await;
+    let between = S3Config { endpoint: Some(format!("http://127.0.0.1:{}", relay.port)), ..gateway.config() };
+    let place = BucketPlace::new(&gateway, origin(between));
+    for n in 0..20u64 {
+        put(&place, &format!("first/{n}"), &content(n, 1000)).await;
+    }
+    let before = relay.connections();
+    relay.lengthen(200);
+    let files: Vec<_> = (0..FILES).map(|n| local(&place, &content(n, 1 << 20))).collect();
+    futures::future::join_all(files.iter().enumerate().map(|(n, file)| {
+        let place = &place;
+        async move { upload(place, file, &format!("many/{n}"), How::default()).await.unwrap() }
+    }))
+    .await;
+    let made = relay.connections() - before;
+    assert!((2..3 * FILES as usize / 4).contains(&made), "{made} connections");
+}
+
 /// Between our PUT and our stat of what it made, and between that stat and the DELETE of what was found to be damaged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_somebody_else_put_there_meanwhile_is_left_alone() {

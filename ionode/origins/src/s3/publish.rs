@@ -189,6 +189,8 @@ async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Local
     }
     let md5 = md5_of(origin, &bytes).await;
     let payload = PutPayload::from_bytes(bytes);
+    // Each goes over a connection of its own: more than the line holds would crowd each other out of it.
+    let under_way = upload.pace.send(upload.size_bytes).await;
     let written = match origin.clients.plain.put_opts(&key, payload.clone(), put_options(upload.replace)).await {
         Ok(written) => written,
         // Looked for just before; such a server cannot do better.
@@ -197,6 +199,7 @@ async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Local
         }
         Err(error) => return Err(refused(origin, &error, path)),
     };
+    under_way.complete();
     (upload.progress)(upload.size_bytes);
     Ok(Sent::new(written, md5.map(|md5| format!("\"{md5:x}\""))))
 }
