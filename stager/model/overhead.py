@@ -13,7 +13,7 @@ show what any attempt takes, those with many what each output adds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stager.model.robust import line_through, median
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_OVERHEAD_S
@@ -32,6 +32,8 @@ DISK_POINTS_MIN, DISK_MATTERS_S = 12, 0.02
 DISK_BYTES_PER_S = 20e6, 5e9
 # A line through all pairs of points takes time by the square of their number.
 DISK_POINTS_MAX = 100
+# So many attempts say what share of their time attempts usually take beyond their programs.
+SHARE_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +60,30 @@ class SeenOverhead:
     passed_bytes: int = 0
     beyond_s: float | None = None
 
+    def beside(self, passing: float) -> SeenOverhead:
+        """With so many others that passed bytes all the while, as many in the same time as this one."""
+        return replace(self, passed_bytes=round(self.passed_bytes * (1 + passing)))
 
-def seen_overhead(
-    took_s: float, wall_s: float, declared_s: float | None, input_bytes: int, made_bytes: int, files: int, others: int = 0
-) -> SeenOverhead:
-    """Of one attempt that took so long from its command to the word of its end, and its program `wall_s` of that, with so many `others`
-    under way, which are taken to be like it: they pass bytes for the same share of their time.
+
+def share_after(share: float | None, took_s: float, beyond_s: float) -> float:
+    """The share of its time that an attempt usually takes beyond its program, after one more. Whoever reckons what passed beside an attempt
+    takes this and not that attempt's own share: then one that had to wait would have passed more by that, and the disk would be slow for
+    nothing.
+    """
+    own = min(1.0, max(0.0, beyond_s) / took_s) if took_s > 0 else 0.0
+    return own if share is None else share + (own - share) / SHARE_ATTEMPTS
+
+
+def seen_overhead(took_s: float, wall_s: float, declared_s: float | None, input_bytes: int, made_bytes: int, files: int) -> SeenOverhead:
+    """Of one attempt that took so long from its command to the word of its end, and its program `wall_s` of that. Nothing passed beside
+    it.
     """
     program = program_s(wall_s, declared_s, input_bytes)
     seconds = max(0.0, took_s - program - made_bytes / DEFAULT_DISK_BYTES_PER_S)
     own_bytes, beyond_s = made_bytes, took_s - wall_s
     if declared_s is not None and did_as_declared(wall_s, declared_s, input_bytes):
         own_bytes, beyond_s = input_bytes + made_bytes, took_s - declared_s
-    at_once = 1 + others * min(1.0, max(0.0, beyond_s) / took_s) if took_s > 0 else 1.0
-    return SeenOverhead(seconds, files, round(own_bytes * at_once), beyond_s)
+    return SeenOverhead(seconds, files, own_bytes, beyond_s)
 
 
 def program_s(wall_s: float, declared_s: float | None, input_bytes: int) -> float:

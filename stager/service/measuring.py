@@ -8,7 +8,7 @@ from stager.adapters import moves
 from stager.adapters.overheads import Seen
 from stager.adapters.profiles_store import ProfilesStore
 from stager.model.link import Move
-from stager.model.overhead import SeenOverhead, seen_overhead
+from stager.model.overhead import SeenOverhead, seen_overhead, share_after
 from stager.model.profiling import Kind, Sample, Side, group_files
 from stager.model.workflow import Job, Origin, OriginKind
 from stager.scheduler import commands as cmd
@@ -28,6 +28,7 @@ class Measuring:
         self.store, self.machine = store, machine
         # Attempts under way whose time is all their own.
         self.begun: dict[str, float] = {}
+        self.share_beyond: float | None = None
         self.moving: dict[str, cmd.Fetch | cmd.Upload | cmd.CopyReplica] = {}
 
     def saw(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> None:
@@ -64,7 +65,9 @@ class Measuring:
         if run is not None:
             job = run.workflow.jobs[event.job]
             declared_s, input_bytes = job.compute_s, sum(size_bytes for _, size_bytes in self._inputs(run, job))
-        return seen_overhead(took_s, wall_s, declared_s, input_bytes, made_bytes, len(event.outputs), others)
+        seen = seen_overhead(took_s, wall_s, declared_s, input_bytes, made_bytes, len(event.outputs))
+        self.share_beyond = share_after(self.share_beyond, took_s, seen.beyond_s or 0.0)
+        return seen.beside(others * self.share_beyond)
 
     def _inputs(self, run: RunEntry, job: Job) -> list[tuple[str, int]]:
         """Each with its size."""
@@ -119,7 +122,8 @@ def moved_by(event: ev.Event, command: cmd.Fetch | cmd.Upload, origin: Origin) -
     read_back = not is_fetch and origin.kind is not OriginKind.FILE and event.verified == "readback"
     # A node counts what it read back as moved, too.
     moved_bytes = event.bytes_moved if is_fetch else min(event.bytes_moved, event.size_bytes)
-    move = Move(command.run, is_fetch, event.at - event.duration_s, event.at, moved_bytes, read_back)
+    begun_at = event.at - event.duration_s
+    move = Move(command.run, is_fetch, begun_at, event.at, moved_bytes, read_back, max(0.0, begun_at - command.at))
     return [(event.transfer, origin.link, move)]
 
 

@@ -10,7 +10,17 @@ import pytest
 
 from stager.adapters import overheads
 from stager.adapters.profiles_store import ProfilesStore
-from stager.model.overhead import MANY_FILES, SAMPLES_MIN, Overhead, SeenOverhead, disk_rate, overhead_of, program_s, seen_overhead
+from stager.model.overhead import (
+    MANY_FILES,
+    SAMPLES_MIN,
+    Overhead,
+    SeenOverhead,
+    disk_rate,
+    overhead_of,
+    program_s,
+    seen_overhead,
+    share_after,
+)
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, DEFAULT_OVERHEAD_S, embedded
 from stager.model.workflow import Job, JobInput
 from stager.planning.make_plan import make_plan
@@ -104,11 +114,24 @@ def test_no_line_makes_the_disk_slower_than_it_was_for_most() -> None:
 
 def test_what_attempts_beside_it_pass_meanwhile_counts_too() -> None:
     """Each of four gets what one gets alone: the disk gives four times as much."""
-    alone, beside = seen_overhead(2.0, 1.0, None, 0, 10**9, 1), seen_overhead(2.0, 1.0, None, 0, 10**9, 1, others=4)
-    assert (alone.passed_bytes, beside.passed_bytes) == (10**9, 3 * 10**9), "half of their time is theirs to compute"
-    assert seen_overhead(2.0, 0.0, None, 0, 10**9, 1, others=3).passed_bytes == 4 * 10**9
-    assert seen_overhead(1.0, 2.0, None, 0, 10**9, 1, others=3).passed_bytes == 10**9
-    assert seen_overhead(0.0, 0.0, None, 0, 10**9, 1, others=3).passed_bytes == 10**9
+    alone = seen_overhead(2.0, 1.0, None, 0, 10**9, 1)
+    share = share_after(None, 2.0, 1.0)
+    assert (alone.passed_bytes, alone.beside(4 * share).passed_bytes) == (10**9, 3 * 10**9), "half of their time is theirs to compute"
+    assert share_after(None, 2.0, 2.0) == 1.0
+    assert share_after(None, 1.0, -1.0) == share_after(None, 0.0, 0.0) == 0.0
+    assert share_after(0.5, 1.0, 0.5) == 0.5
+    assert share_after(0.5, 60.0, 60.0) == pytest.approx(0.525), "one that hung does not speak for the others"
+
+
+def test_a_disk_is_not_slow_because_some_attempts_waited() -> None:
+    """All make the same beside one other. What passed beside each was reckoned from how long it took: those that waited had passed more."""
+    batches: list[tuple[list[Any], list[Any]]] = [([], [start("beside", 0.0)])]
+    for number in range(60):
+        wait_s = 0.1 * (number % 10)
+        more = [start(f"a{number}", 2.0 * number)]
+        batches += [([], more), ([ended(f"a{number}", 2.0 * number + 0.12 + wait_s, made_bytes=40_000_000, wall_s=0.1)], [])]
+    found = disk_rate([each for _, _, each in seen_by(*batches)])
+    assert found is None or found > 200e6
 
 
 def test_a_run_measures_with_the_attempts_that_were_beside_it() -> None:
