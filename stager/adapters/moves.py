@@ -7,7 +7,8 @@ alone, so the format stays the same.
 Small files and large ones are counted apart: a thousand of the small would leave nothing that tells of the rate. Those that began first
 are kept without a gap, so that of each of them is known how many others were under way when it began.
 
-Copies from node to node are moves over one link more, whatever nodes they are.
+Copies from node to node are moves over one link more, whatever nodes they are. How long each waited for its turn stands in a table of its
+own, which came later.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ BETWEEN_NODES = "between nodes"
 Seen = tuple[str, str, Move]
 # Of each link, direction and kind. A run is kept whole, up to the second of these, while all newer ones have fewer than the first.
 KEPT, KEPT_OF_RUN = 1_500, 1_000
-TABLE = (
+TABLES = (
     "CREATE TABLE IF NOT EXISTS moves (transfer TEXT PRIMARY KEY, link TEXT NOT NULL, run TEXT NOT NULL, is_fetch INTEGER NOT NULL, "
-    "begun_at REAL NOT NULL, ended_at REAL NOT NULL, moved_bytes INTEGER NOT NULL, read_back INTEGER NOT NULL) WITHOUT ROWID"
+    "begun_at REAL NOT NULL, ended_at REAL NOT NULL, moved_bytes INTEGER NOT NULL, read_back INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS move_waits (transfer TEXT PRIMARY KEY, waited_s REAL NOT NULL) WITHOUT ROWID",
 )
 # So many more may stand there until what is not kept is taken away together.
 PRUNE_EVERY = 500
@@ -42,25 +44,35 @@ PRUNE_RUNS = (
     "ORDER BY newest DESC, run ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) FROM runs) "
     f"DELETE FROM moves WHERE ({KIND}, run) IN (SELECT link, is_fetch, large, run FROM after WHERE newer >= ?)"
 )
-READ = "SELECT link, run, is_fetch, begun_at, ended_at, moved_bytes, read_back FROM moves ORDER BY transfer"
+PRUNE_WAITS = "DELETE FROM move_waits WHERE transfer NOT IN (SELECT transfer FROM moves)"
+READ = "SELECT link, run, is_fetch, begun_at, ended_at, moved_bytes, read_back, NULL FROM moves ORDER BY transfer"
+READ_WAITS = (
+    "SELECT link, run, is_fetch, begun_at, ended_at, moved_bytes, read_back, waited_s FROM moves LEFT JOIN move_waits USING (transfer) "
+    "ORDER BY transfer"
+)
 
 
 def make(db: sqlite3.Connection) -> None:
-    db.execute(TABLE)
+    for table in TABLES:
+        db.execute(table)
 
 
 def write(db: sqlite3.Connection, seen: Iterable[Seen]) -> None:
     """Within the caller's transaction, as is `prune`. The same transfer again changes nothing."""
+    seen = list(seen)
     rows = [
         (transfer, link, move.run, move.is_fetch, move.begun_at, move.ended_at, move.moved_bytes, move.read_back)
         for transfer, link, move in seen
     ]
     db.executemany("INSERT OR IGNORE INTO moves VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    waits = [(transfer, move.waited_s) for transfer, _, move in seen if move.waited_s is not None]
+    db.executemany("INSERT OR IGNORE INTO move_waits VALUES (?, ?)", waits)
 
 
 def prune(db: sqlite3.Connection) -> None:
     db.execute(PRUNE_OF_RUN, (KEPT_OF_RUN,))
     db.execute(PRUNE_RUNS, (KEPT,))
+    db.execute(PRUNE_WAITS)
 
 
 def read(path: Path) -> dict[str, list[Move]]:
@@ -69,11 +81,13 @@ def read(path: Path) -> dict[str, list[Move]]:
         return {}
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
-        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'moves'").fetchone():
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if "moves" not in tables:
             return {}
         found: dict[str, list[Move]] = {}
-        for link, run, is_fetch, begun_at, ended_at, moved_bytes, read_back in db.execute(READ):
-            found.setdefault(link, []).append(Move(run, bool(is_fetch), begun_at, ended_at, moved_bytes, bool(read_back)))
+        rows = db.execute(READ_WAITS if "move_waits" in tables else READ)
+        for link, run, is_fetch, begun_at, ended_at, moved_bytes, read_back, waited_s in rows:
+            found.setdefault(link, []).append(Move(run, bool(is_fetch), begun_at, ended_at, moved_bytes, bool(read_back), waited_s))
         return found
     finally:
         db.close()

@@ -5,6 +5,9 @@ May know: the model's statistics. One rule: only what many transfers at once did
 One transfer shows how long it took, not whether others would have gone on meanwhile. A **crowd** shows that: a time in which so many were
 under way that the line had always another file to turn to. The files that ended in it, over its length, are what the line does in a
 second, and what their bytes do not explain of it the files cost.
+
+That is so where files waited for each other. Where they came one by one, and the line ended them as fast as they came, how fast that was
+is not the line's doing.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ PART_FILES, PARTS_MIN, LEFT_MAX = 24, 12, 0.8
 # Of what one transfer takes: fewer under way for so long make no end of a crowd. Those that began together end together, and the next ones
 # begin when that has been heard of.
 GAP_SHARE = 0.5
+# Files that ended in a crowd came one by one if their begins are spread over so much of the time over which their ends are; and none waited
+# for its turn if that took no more than so much of what a transfer takes.
+SPREAD_SHARE, TURN_SHARE = 0.9, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +125,9 @@ def usual_s(moves: Sequence[Move]) -> float:
 
 def crowd_of(traffic: Traffic, moves: Sequence[Move], weights: Mapping[str, float]) -> Crowd | None:
     """From the first end to the last: what came before it is latency. None where one transfer takes as long as all that: they may have gone
-    on side by side.
+    on side by side. None as well where the line kept up with what came.
     """
-    if not moves:
+    if not moves or kept_up(moves):
         return None
     first, last = moves[0].ended_at, moves[-1].ended_at
     files = sum(move.ended_at > first for move in moves)
@@ -129,6 +135,15 @@ def crowd_of(traffic: Traffic, moves: Sequence[Move], weights: Mapping[str, floa
         return None
     first_s = min(first - moves[0].begun_at, usual_s(moves))
     return Crowd(files, last - first, traffic.passed_bytes(first, last), first_s, files * weights[moves[-1].run])
+
+
+def kept_up(moves: Sequence[Move]) -> bool:
+    """They began over the same time as they ended, and none because a place was free: each was begun when it was there."""
+    waits = [move.waited_s for move in moves if move.waited_s is not None]
+    if len(waits) < len(moves) or median(waits, [1.0] * len(waits)) > TURN_SHARE * usual_s(moves):
+        return False
+    begins = [move.begun_at for move in moves]
+    return max(begins) - min(begins) >= SPREAD_SHARE * (moves[-1].ended_at - moves[0].ended_at)
 
 
 def file_cost_s(found: Sequence[Crowd], bytes_per_s: float) -> float | None:

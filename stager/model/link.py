@@ -48,7 +48,9 @@ ROUNDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One transfer that ended well. Times are the scheduler's clock; `read_back`: it came over the link once more to be verified."""
+    """One transfer that ended well. Times are the scheduler's clock; `read_back`: it came over the link once more to be verified.
+    `waited_s`: for its turn, before it began; None: nobody noted it.
+    """
 
     run: str
     is_fetch: bool
@@ -56,6 +58,7 @@ class Move:
     ended_at: float
     moved_bytes: int
     read_back: bool = False
+    waited_s: float | None = None
 
     @property
     def took_s(self) -> float:
@@ -197,7 +200,7 @@ def measured_again(
     usual_s = usual_latency_s(traffic.moves, latency_s)
     rate = rate_of(traffic.moves, weights, usual_s, back_bytes_per_s, file_s)
     if rate is not None:
-        rate = max(rate, passed_per_s(found, WAITS_MIN * usual_s))
+        rate = max(rate, passed_per_s(found, WAITS_MIN * usual_s), carried_per_s(traffic.moves, weights, usual_s, back_bytes_per_s))
     return Seen(rate, latency_s, file_cost_s(found, rate or DEFAULT_WAN_BYTES_PER_S))
 
 
@@ -256,6 +259,21 @@ def passed_per_s(found: Sequence[Crowd], least_s: float) -> float:
     """Bytes per second that a line carried at least: what passed it in crowds that lasted, whatever files cost; 0: there was none."""
     long = [crowd for crowd in found if crowd.took_s >= least_s]
     return quantile([each.passed_bytes / each.took_s for each in long], [each.weight for each in long], RATE_SHARE) if long else 0.0
+
+
+def carried_per_s(moves: Sequence[Move], weights: dict[str, float], latency_s: float, back_bytes_per_s: float | None) -> float:
+    """Bytes per second that the line carried at least, whatever held it up: in stretches that lasted, and of most large files, which may
+    have been over too soon to be such a stretch. 0: there was neither.
+    """
+    stretches_there = stretches(moves, weights, latency_s, back_bytes_per_s)
+    long = [each for each in stretches_there if each.took_s > 0 and each.took_s >= WAITS_MIN * latency_s]
+    together = [each.moved_bytes / each.took_s for each in long]
+    large = [move for move in moves if move.moved_bytes > SMALL_BYTES and move.took_s > 0]
+    alone = [move.moved_bytes / move.took_s for move in large]
+    return max(
+        quantile(together, [each.weight * each.moved_bytes for each in long], RATE_SHARE) if long else 0.0,
+        median(alone, [weights[move.run] * move.moved_bytes for move in large]) if large else 0.0,
+    )
 
 
 def mixed_rate_of(traffic: Traffic, weights: dict[str, float], back_bytes_per_s: float | None, found: Sequence[Crowd]) -> float | None:

@@ -303,3 +303,26 @@ def test_files_that_come_as_jobs_have_room_for_them_tell_nothing_of_the_line() -
     """Three under way at a time, without a pause, as long as the jobs took: a run with little room was predicted to take twice as long."""
     moves = [move(at / 3, at / 3 + 1.0, 200_000 if at % 5 == 0 else 12_000) for at in range(300)]
     assert measured(moves).fetch_bytes_per_s is None
+
+
+def one_by_one(every_s: float, waited_s: float | None, latency_s: float = 0.28, file_s: float = 0.001) -> list[Move]:
+    """360 finals, each sent when its job ended, over a line that could take eight times as many."""
+    line_at, moves = 0.0, []
+    for number in range(360):
+        begun_at = number * every_s
+        line_at = max(line_at, begun_at + latency_s) + file_s
+        moves.append(Move("r", False, begun_at, line_at, 144, waited_s=waited_s))
+    return moves
+
+
+def test_how_fast_files_came_is_not_what_they_cost() -> None:
+    """35 were under way at a time, and none waited for another: 2.8 s too many were predicted for a run that took 10.4."""
+    kept_up = measured(one_by_one(0.008, 0.003))
+    assert kept_up.upload_file_s is None
+    assert kept_up.upload_latency_s == pytest.approx(0.281, abs=0.001)
+    assert measured(one_by_one(0.008, 0.2)).upload_file_s == pytest.approx(0.008, rel=0.05), "each began when a place was free"
+    assert measured(one_by_one(0.008, None)).upload_file_s == pytest.approx(0.008, rel=0.05), "nobody noted whether it waited"
+    assert measured(one_by_one(0.0001, 0.003, latency_s=0.05)).upload_file_s == pytest.approx(0.001, rel=0.05), (
+        "the line was slower than they came"
+    )
+    assert measured(one_by_one(0.004, 0.003, file_s=0.005)).upload_file_s == pytest.approx(0.005, rel=0.05)

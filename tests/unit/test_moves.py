@@ -60,8 +60,12 @@ def seen_by(origin: Origin, *batches: tuple[list[Any], list[Any]]) -> list[moves
 
 
 def test_a_transfer_is_measured_by_the_seconds_that_the_node_counted() -> None:
-    seen = seen_by(LAB, ([], [begun(cmd.Fetch, "t1"), begun(cmd.Upload, "t2")]), ([done("t1"), done("t2")], []))
-    assert seen == [("t1", LAB.link, Move("r", True, 15.0, 20.0, 900)), ("t2", LAB.link, Move("r", False, 15.0, 20.0, 900))]
+    """From its command on it waited for its turn."""
+    seen = seen_by(LAB, ([], [begun(cmd.Fetch, "t1"), begun(cmd.Upload, "t2")]), ([done("t1"), done("t2", duration_s=19.5)], []))
+    assert seen == [
+        ("t1", LAB.link, Move("r", True, 15.0, 20.0, 900, waited_s=14.0)),
+        ("t2", LAB.link, Move("r", False, 0.5, 20.0, 900, waited_s=0.0)),
+    ]
 
 
 @pytest.mark.parametrize("origin", [LAB, Origin("lab", OriginKind.S3, "s3://lab"), replace(LAB, options=(("shell_checksum", "false"),))])
@@ -140,13 +144,35 @@ def test_of_a_fetch_what_came_counts() -> None:
 def test_a_store_of_before_tells_nothing_and_is_written_to(tmp_path: Path) -> None:
     path = tmp_path / "profiles.sqlite"
     store = ProfilesStore(path)
-    store.db.execute("DROP TABLE moves")
+    for table in ("moves", "move_waits"):
+        store.db.execute(f"DROP TABLE {table}")
     store.close()
     assert moves.read(path) == {}
     again = ProfilesStore(path)
     again.add_moves([("t", "a", Move("r", True, 0.0, 1.0, 1))])
     again.close()
     assert list(moves.read(path)) == ["a"]
+
+
+def test_how_long_each_waited_for_its_turn_is_kept_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of before did not note it, and what goes takes its wait along."""
+    monkeypatch.setattr(moves, "KEPT", 1)
+    path, old, new = (
+        tmp_path / "profiles.sqlite",
+        Move("old", True, 0.0, 1.0, 1, waited_s=0.5),
+        Move("new", True, 5.0, 6.0, 1, waited_s=0.25),
+    )
+    store = ProfilesStore(path)
+    store.add_moves([("t1", "a", old)])
+    store.write()
+    assert moves.read(path) == {"a": [old]}
+    store.add_moves([("t2", "a", new)])
+    store.prune()
+    assert moves.read(path) == {"a": [new]}
+    assert store.db.execute("SELECT transfer FROM move_waits").fetchall() == [("t2",)]
+    store.db.execute("DROP TABLE move_waits")
+    assert moves.read(path) == {"a": [replace(new, waited_s=None)]}
+    store.close()
 
 
 BUCKET = Origin("b", OriginKind.S3, "s3://data/in", "env:A_", (("endpoint", "https://s3.example"),))
