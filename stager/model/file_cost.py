@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stager.model.robust import LINE_POINTS_MAX, line_through, median
+from stager.model.robust import LINE_POINTS_MAX, line_through, median, quantile
 
 if TYPE_CHECKING:
     from stager.model.link import Move
@@ -32,9 +32,10 @@ PART_FILES, PARTS_MIN, LEFT_MAX = 24, 12, 0.8
 # Of what one transfer takes: fewer under way for so long make no end of a crowd. Those that began together end together, and the next ones
 # begin when that has been heard of.
 GAP_SHARE = 0.5
-# Files that ended in a crowd came one by one if their begins are spread over so much of the time over which their ends are; and none waited
-# for its turn if that took no more than so much of what a transfer takes.
-SPREAD_SHARE, TURN_SHARE = 0.9, 0.1
+# Files that ended in a crowd came one by one if their begins are spread over so much of the time over which their ends are. None waited for
+# its turn if that took no more than so much of what a transfer takes, and none for another on the line if a transfer took no longer than
+# so many times as long as the first one did, and the quick ones.
+SPREAD_SHARE, TURN_SHARE, ALONE_MAX, QUICK_SHARE = 0.9, 0.1, 1.3, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,15 @@ def crowd_of(traffic: Traffic, moves: Sequence[Move], weights: Mapping[str, floa
 
 
 def kept_up(moves: Sequence[Move]) -> bool:
-    """They began over the same time as they ended, and none because a place was free: each was begun when it was there."""
+    """They began over the same time as they ended; none because a place was free, so each was begun when it was there; and each took as
+    long as alone, so none was there because room was made by one that ended late.
+    """
     waits = [move.waited_s for move in moves if move.waited_s is not None]
-    if len(waits) < len(moves) or median(waits, [1.0] * len(waits)) > TURN_SHARE * usual_s(moves):
+    ones = [1.0] * len(moves)
+    if len(waits) < len(moves) or median(waits, ones) > TURN_SHARE * usual_s(moves):
+        return False
+    alone_s = min(moves[0].took_s, quantile([move.took_s for move in moves], ones, QUICK_SHARE))
+    if usual_s(moves) > ALONE_MAX * alone_s:
         return False
     begins = [move.begun_at for move in moves]
     return max(begins) - min(begins) >= SPREAD_SHARE * (moves[-1].ended_at - moves[0].ended_at)

@@ -326,3 +326,16 @@ def test_how_fast_files_came_is_not_what_they_cost() -> None:
         "the line was slower than they came"
     )
     assert measured(one_by_one(0.004, 0.003, file_s=0.005)).upload_file_s == pytest.approx(0.005, rel=0.05)
+
+
+@pytest.mark.parametrize("together", [1, 20])
+def test_files_that_wait_for_room_and_for_the_line_cost_what_they_cost(together: int) -> None:
+    """A small node has room for sixty. As some have come, a job reads them and ends, and as many more come. None waits for its turn."""
+    moves: list[Move] = []
+    line_at, begun_at = 0.0, [0.0] * 60
+    for number in range(960):
+        line_at = max(line_at, begun_at[number] + 0.05) + 0.004
+        moves.append(Move("r", True, begun_at[number], line_at, 8, waited_s=0.001))
+        if len(begun_at) < 960 and (number + 1) % together == 0:
+            begun_at += [line_at + 0.001] * together
+    assert measured(moves).fetch_file_s == pytest.approx(0.004, rel=0.05)
