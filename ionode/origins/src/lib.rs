@@ -20,6 +20,7 @@ pub mod conformance;
 mod failure;
 mod file;
 mod http;
+mod into_new;
 mod local;
 mod metered;
 mod newer;

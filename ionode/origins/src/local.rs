@@ -5,7 +5,7 @@
 //! A small file is read when it is opened: to hand a step over to a blocking thread costs more than reading it.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use stager_core::error::ApiError;
 use tokio::sync::Mutex;
 
-use crate::{failure, Pace, Upload};
+use crate::{failure, into_new, Pace, Upload};
 
 const READ_BYTES: u64 = 4 << 20;
 /// A file of up to so many bytes is one step wherever it can be.
@@ -150,8 +150,10 @@ impl Source {
 }
 
 fn read(file: &File, offset: u64, length: usize, mut blake3: blake3::Hasher) -> std::io::Result<(Bytes, blake3::Hasher)> {
-    let mut chunk = vec![0; length];
-    file.read_exact_at(&mut chunk, offset)?;
+    let chunk = into_new::read(file, offset, length)?;
+    if chunk.len() < length {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
     blake3.update(&chunk);
     Ok((chunk.into(), blake3))
 }

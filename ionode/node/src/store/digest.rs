@@ -9,6 +9,7 @@ use std::path::Path;
 use crc_fast::CrcAlgorithm;
 use sha2::Digest as _;
 use stager_core::error::ApiError;
+use stager_store::at_hand::Buffer;
 
 use crate::failure::at;
 
@@ -109,7 +110,7 @@ impl Hasher {
     pub fn read_up_to(&mut self, file: &File, path: &Path, end: u64) -> Result<(), ApiError> {
         let parallel = end.saturating_sub(self.size_bytes) >= PARALLEL_FROM_BYTES;
         let window = if parallel { PARALLEL_READ_BYTES } else { READ_BYTES };
-        let mut buffer = vec![0; window.min((end - self.size_bytes) as usize)];
+        let mut buffer = Buffer::new(window.min((end - self.size_bytes) as usize));
         while self.size_bytes < end {
             let length = buffer.len().min((end - self.size_bytes) as usize);
             let read = file.read_at(&mut buffer[..length], self.size_bytes).map_err(at("reading", path))?;

@@ -17,16 +17,15 @@ use bytes::Bytes;
 use futures::{stream, StreamExt, TryStreamExt};
 use nix::errno::Errno;
 use nix::sys::stat::FileStat;
-use nix::sys::uio::pread;
 use nix::unistd::UnlinkatFlags;
 use stager_core::error::{ApiError, Code};
 
 use crate::config::FileConfig;
-use crate::failure;
 use crate::path::{checked, checked_file, split};
 use crate::path_locks::PathLocks;
 use crate::ranges::pieces;
 use crate::waves::Waves;
+use crate::{failure, into_new};
 use crate::{Capabilities, Entry, EntryKind, Listing, Origin, Probe, Sink, Synced, Upload, Uploaded};
 use beneath::Base;
 
@@ -116,17 +115,13 @@ impl Site {
     }
 
     fn read(&self, handle: &OwnedFd, path: &str, range: Range<u64>) -> Result<Bytes, ApiError> {
-        let mut buffer = vec![0; (range.end - range.start) as usize];
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match pread(handle, &mut buffer[filled..], (range.start + filled as u64) as i64) {
-                Ok(0) => return Err(failure::short_read(path, &self.place, range.start + filled as u64)),
-                Ok(n) => filled += n,
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(self.failure(errno, path)),
-            }
+        let length = (range.end - range.start) as usize;
+        let failed = |errno: rustix::io::Errno| self.failure(Errno::from_raw(errno.raw_os_error()), path);
+        let read = into_new::read(handle, range.start, length).map_err(failed)?;
+        if read.len() < length {
+            return Err(failure::short_read(path, &self.place, range.start + read.len() as u64));
         }
-        Ok(Bytes::from(buffer))
+        Ok(Bytes::from(read))
     }
 
     fn erase(&self, path: &str, token: Option<&str>) -> Result<bool, ApiError> {
