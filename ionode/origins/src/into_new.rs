@@ -39,6 +39,6 @@ mod tests {
             assert_eq!(read(&file, offset, length).unwrap(), content[offset as usize..offset as usize + length]);
         }
         assert_eq!(read(&file, 99_990, 1000).unwrap(), content[99_990..]);
-        assert_eq!(read(&file, 200_000, 10).unwrap(), []);
+        assert!(read(&file, 200_000, 10).unwrap().is_empty());
     }
 }

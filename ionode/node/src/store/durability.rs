@@ -1,6 +1,6 @@
 //! Whether what is acknowledged is synced. Knows files and directories, not what they hold.
 //!
-//! The one rule: with fsync on, nothing returns before the disk has it.
+//! The one rule: with fsync on, nothing returns before the disk has it, but `begin`, which says so.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -28,6 +28,14 @@ impl Durability {
             return Ok(());
         }
         File::open(path).and_then(|directory| directory.sync_all()).map_err(at("fsync of", path))
+    }
+
+    /// Its bytes begin to go to the disk, for who waits for the whole file system later. An error shows then.
+    pub fn begin(self, file: &File) {
+        if self.0 {
+            // SAFETY: the descriptor is open for as long as `file` lives.
+            unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+        }
     }
 
     /// Everything written to the file system that holds `path`: cheaper than an fsync each where a tree has many files.

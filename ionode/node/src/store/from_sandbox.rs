@@ -61,7 +61,7 @@ pub fn take_file(
     let source = Folder::open(sandbox).and_then(|top| top.descend(&parents)).map_err(at("opening", &sandbox.join(output_path)))?;
     let shard = Folder::open(&store.shard_directory(key)).map_err(at("opening", &target))?;
     let target_name = target.file_name().expect("a data path has a name");
-    let how = How { want_sha256, durability: if synced { store.durability } else { Durability(false) } };
+    let how = How { want_sha256, durability: store.durability, together: !synced };
     let (digests, snapshot) = one(&source, name, seen, &shard, target_name, &target, how)?;
     Ok((replica(key, ReplicaKind::File, digests, seen.executable, None), snapshot))
 }
@@ -93,6 +93,19 @@ pub fn take_small(
 struct How {
     want_sha256: bool,
     durability: Durability,
+    /// Its caller syncs the file system when all are there.
+    together: bool,
+}
+
+impl How {
+    fn sync(self, file: &File, target: &Path) -> Result<(), ApiError> {
+        if !self.together {
+            return self.durability.file(file, target);
+        }
+        // The disk is at work while this is hashed.
+        self.durability.begin(file);
+        Ok(())
+    }
 }
 
 /// Links or copies one file, makes it read-only, syncs it and hashes it: in this order, since only a sync makes each later write through
@@ -120,7 +133,7 @@ fn one(
         check_same(&file, seen, target)?;
     }
     file.set_permissions(Permissions::from_mode(if seen.executable { 0o500 } else { 0o400 })).map_err(at("making read-only", target))?;
-    how.durability.file(&file, target)?;
+    how.sync(&file, target)?;
     let stat = || file.metadata().map(|found| Snapshot::of_file(&found)).map_err(at("stat of", target));
     let before = stat()?;
     let digests = digest::of_file(&file, target, how.want_sha256)?;
@@ -177,7 +190,7 @@ pub fn take_tree(
         made.map_err(at("making", &target.join(below)))?;
     }
     let together = found.files.len() + found.folders.len() >= SYNC_TOGETHER_FROM;
-    let how = How { want_sha256: false, durability: if together { Durability(false) } else { store.durability } };
+    let how = How { want_sha256: false, durability: store.durability, together };
     let mut snapshots = BTreeMap::new();
     let mut members = Vec::with_capacity(found.files.len());
     for seen in &found.files {
