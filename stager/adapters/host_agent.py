@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import time
@@ -33,6 +34,8 @@ from stager.worker.attempt import lost_fault
 from stager.worker.collecting import Needed, collected
 from stager.worker.place import log_paths, publish_json, read_json, safe_name, write_json
 from stager.worker.reaper import wait_until_free
+
+log = logging.getLogger(__name__)
 
 Body = Mapping[str, object]
 Ending = AttemptResult | AttemptWaiting
@@ -127,12 +130,19 @@ class HostAgent:
             return {"refused": f"{text}: {advice}"}
         return plain(self.facts)
 
+    def obeys(self, epoch: int) -> bool:
+        """A scheduler that another one came after has no say here any more, whatever it still believes."""
+        if epoch < self.worker.epoch:
+            log.warning("a scheduler of epoch %d asks, and this host obeys epoch %d: nothing is done for it", epoch, self.worker.epoch)
+            return False
+        self.worker.epoch = epoch
+        return True
+
     async def carry_out(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Cancelling it leaves the attempt alone."""
         call = msgspec.convert(asked, Call)
-        if call.epoch < self.worker.epoch:
+        if not self.obeys(call.epoch):
             return untold(stale_epoch(call.epoch, self.worker.epoch))
-        self.worker.epoch = call.epoch
         mine = self.under_way.get(call.attempt)
         if mine is None:
             mine = self.under_way[call.attempt] = self.tasks.start(f"attempt {call.attempt}", self._answer(call))
@@ -192,16 +202,24 @@ class HostAgent:
     async def _brief_at_node(self, attempt: str) -> AttemptSpec:
         return spec_of(await self.nodes.remote.brief(attempt))
 
-    async def kill(self, attempt: str) -> None:
+    async def kill(self, attempt: str, epoch: int) -> None:
         """One that has not begun never will."""
+        if self.obeys(epoch):
+            await self._kill(attempt)
+
+    async def _kill(self, attempt: str) -> None:
         self.called_off.add(attempt)
         await self.worker.kill(attempt)
 
-    async def forget(self, attempts: Collection[str]) -> None:
+    async def forget(self, attempts: Collection[str], epoch: int) -> None:
         """They are over. What still runs of them, since their host was given up, is ended and goes then: its cores are others'."""
+        if self.obeys(epoch):
+            await self._forget(attempts)
+
+    async def _forget(self, attempts: Collection[str]) -> None:
         for attempt in attempts:
             if attempt in self.under_way or self.worker.sight_of(attempt) is Sight.LIVING:
-                await self.kill(attempt)
+                await self._kill(attempt)
                 self.tasks.start(f"the end of what is left of attempt {attempt}", self._drop_ended(attempt))
             else:
                 await self._drop(attempt)
@@ -219,10 +237,12 @@ class HostAgent:
         self.nodes.forget(attempt)
         await asyncio.to_thread(drop, self.worker, attempt)
 
-    async def sweep(self, outstanding: Collection[str]) -> None:
+    async def sweep(self, outstanding: Collection[str], epoch: int) -> None:
         """All but these are over, whatever this host knows of them: it may have been away. What is under way may be newer than that."""
+        if not self.obeys(epoch):
+            return
         known = await asyncio.to_thread(os.listdir, self.scratch / "attempts") if (self.scratch / "attempts").is_dir() else []
-        await self.forget([each for each in known if each not in outstanding and each not in self.under_way])
+        await self._forget([each for each in known if each not in outstanding and each not in self.under_way])
 
     async def collect(self, images: Collection[str], environments: Collection[str], *, cache: bool, dry_run: bool) -> dict[str, Any]:
         """What it keeps for later jobs. `images`, `environments`: files that it may yet make some of."""

@@ -41,16 +41,16 @@ async def look(scheduler: str = "") -> dict[str, Any]:
     return AGENT[0].look(scheduler)
 
 
-async def kill(attempt: str) -> None:
-    await AGENT[0].kill(attempt)
+async def kill(attempt: str, epoch: int) -> None:
+    await AGENT[0].kill(attempt, epoch)
 
 
-async def forget(attempts: list[str]) -> None:
-    await AGENT[0].forget(attempts)
+async def forget(attempts: list[str], epoch: int) -> None:
+    await AGENT[0].forget(attempts, epoch)
 
 
-async def sweep(outstanding: list[str]) -> None:
-    await AGENT[0].sweep(outstanding)
+async def sweep(outstanding: list[str], epoch: int) -> None:
+    await AGENT[0].sweep(outstanding, epoch)
 
 
 async def collect(images: list[str], environments: list[str], cache: int, dry_run: int) -> dict[str, Any]:

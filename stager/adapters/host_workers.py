@@ -133,7 +133,7 @@ class HostWorkers:
         self.called_off.add(attempt_id)
         while (command := self.commands.get(attempt_id)) is not None:
             try:
-                await self.pool.ask(command.host, Asked.KILL, attempt_id)
+                await self.pool.ask(command.host, Asked.KILL, attempt_id, self.epoch)
                 return True
             except StagerError as problem:
                 log.info("attempt %s is to be ended: %s", attempt_id, problem.message)
@@ -158,7 +158,7 @@ class HostWorkers:
         await asyncio.gather(*map(self.tickets.close_over, ticketed))
         for host, its in by_host.items():
             try:
-                await self.pool.ask(host, Asked.FORGET, its)
+                await self.pool.ask(host, Asked.FORGET, its, self.epoch)
             except StagerError as problem:
                 self.unforgotten.setdefault(host, []).extend(its)
                 log.info("what %d attempts left stays for now: %s", len(its), problem.message)
@@ -216,7 +216,7 @@ class HostWorkers:
         """It may have begun before its node was started anew."""
         if given.before:
             with contextlib.suppress(StagerError):
-                await self.pool.ask(command.host, Asked.KILL, command.attempt)
+                await self.pool.ask(command.host, Asked.KILL, command.attempt, self.epoch)
         return AttemptResult(attempt_id=command.attempt, outcome=Outcome.FAILED, fault=fault)
 
     def was_ticketed(self, command: cmd.StartAttempt) -> bool:
@@ -255,9 +255,9 @@ class HostWorkers:
         left = self.unforgotten.pop(host, [])
         try:
             if left:
-                await self.pool.ask(host, Asked.FORGET, left)
+                await self.pool.ask(host, Asked.FORGET, left, self.epoch)
                 left = []
-            await self.pool.ask(host, Asked.SWEEP, sorted(self.outstanding(host)))
+            await self.pool.ask(host, Asked.SWEEP, sorted(self.outstanding(host)), self.epoch)
         except StagerError as problem:
             self.unforgotten.setdefault(host, []).extend(left)
             log.info("old attempts of host %s stay for now: %s", host, problem.message)

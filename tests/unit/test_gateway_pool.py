@@ -164,7 +164,7 @@ def test_the_names_and_the_changes_of_a_pool_are_bounded() -> None:
 )
 def test_what_is_no_message_ends_the_connection_and_is_named(said: bytes) -> None:
     async def play(pool: GatewayPool, tls: Tls) -> None:
-        asking = asyncio.create_task(pool.ask("alice:h1", Asked.KILL, "a-1"))
+        asking = asyncio.create_task(pool.ask("alice:h1", Asked.KILL, "a-1", 1))
         await until(lambda: bool(tls.scripts[0].said))
         tls.scripts[0].tell(said)
         with pytest.raises(Transient, match="does not answer"):

@@ -72,6 +72,33 @@ def played(tmp_path: Path, play: Any) -> Any:
     return asyncio.run(main())
 
 
+def test_what_a_scheduler_asks_that_another_came_after_is_not_done(tmp_path: Path) -> None:
+    """It came back from a long pause, and takes what the new one started for over."""
+
+    async def play(agent: Agent, brief: str) -> tuple[bool, set[str], Any]:
+        running = asyncio.create_task(agent.carry_out(call(agent, brief=brief, epoch=3)))
+        while not agent.begun:
+            await asyncio.sleep(0.01)
+        place = Path(Place.of(tmp_path, "a-1").attempt)
+        place.parent.mkdir(parents=True)
+        write_json(place, SPEC.to_json())
+        await agent.kill("a-1", 2)
+        await agent.forget(["a-1"], 2)
+        agent.under_way.clear()
+        await agent.sweep([], 2)
+        kept, called_off = place.exists() and not running.done(), set(agent.called_off)
+        await agent.sweep(["a-1"], 4)
+        stale = await agent.carry_out(call(agent, brief=brief, epoch=3))
+        agent.go.set()
+        await running
+        return kept, called_off, stale
+
+    kept, called_off, stale = played(tmp_path, play)
+    assert kept
+    assert not called_off
+    assert stale["unasked"]["code"] == "stale_epoch", "the sweep of a new one is heard at once"
+
+
 def test_two_calls_for_an_attempt_join_and_one_that_is_cancelled_leaves_it_alone(tmp_path: Path) -> None:
     async def play(agent: Agent, brief: str) -> None:
         asked = [asyncio.create_task(agent.carry_out(call(agent, brief=brief))) for _ in range(3)]
@@ -99,7 +126,7 @@ def test_what_another_disk_was_given_is_lost_and_does_not_begin(tmp_path: Path) 
 def test_what_was_called_off_never_begins(tmp_path: Path, by_call: bool) -> None:
     async def play(agent: Agent, brief: str) -> None:
         if not by_call:
-            await agent.kill("a-1")
+            await agent.kill("a-1", 2)
         ending = ending_of("a-1", await agent.carry_out(call(agent, brief=brief, called_off=by_call)))
         assert isinstance(ending, AttemptResult) and ending.outcome is Outcome.KILLED and not agent.begun
 
@@ -141,7 +168,7 @@ def test_a_host_that_was_away_clears_away_what_is_over_and_nothing_else(tmp_path
         for attempt in ("a-1", "a-2"):
             Place.of(tmp_path, attempt).make()
             write_json(Place.of(tmp_path, attempt).attempt, SPEC.to_json())
-        await agent.sweep(["a-1"])
+        await agent.sweep(["a-1"], 2)
         assert [path.name for path in (tmp_path / "attempts").iterdir()] == ["a-1"]
 
     played(tmp_path, play)
@@ -159,10 +186,10 @@ def test_an_attempt_that_is_over_leaves_no_log_and_others_keep_theirs(tmp_path: 
             for path in map(Path, log_paths(tmp_path, spec)):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text("said")
-        await agent.forget(["a-1"])
+        await agent.forget(["a-1"], 2)
         assert sorted(path.name for path in tmp_path.glob("logs/*/*")) == ["j.2.err", "j.2.out"]
         set_free(tmp_path)
-        await agent.sweep([])
+        await agent.sweep([], 2)
         assert list(tmp_path.glob("logs/*/*")) == [] and len(list(tmp_path.glob("logs/*"))) == 1
         set_free(tmp_path)
         assert list(tmp_path.glob("logs/*")) == []
@@ -209,9 +236,9 @@ def test_what_is_over_and_still_runs_is_ended_before_it_goes(tmp_path: Path) -> 
         asked = asyncio.create_task(agent.carry_out(call(agent, brief=brief)))
         while not agent.begun:
             await asyncio.sleep(0.01)
-        await agent.sweep([])
+        await agent.sweep([], 2)
         assert not killed, "it may be newer than the word of what is over"
-        await agent.forget(["a-1"])
+        await agent.forget(["a-1"], 2)
         assert killed == ["a-1"] and (tmp_path / "attempts" / "a-1").exists()
         agent.go.set()
         await asked
@@ -246,7 +273,7 @@ def test_what_a_host_runs_that_is_over_is_ended_and_goes_at_the_first_word(tmp_p
         place.make()
         with subprocess.Popen([sys.executable, "-c", HOLDS, place.lock], stdout=subprocess.PIPE) as reaper:
             assert reaper.stdout is not None and await asyncio.to_thread(reaper.stdout.readline) == b"held\n"
-            await agent.sweep([])
+            await agent.sweep([], 2)
             await gone(tmp_path / "attempts" / "a-1")
             assert await asyncio.to_thread(reaper.wait, 10) == -signal.SIGTERM
 
@@ -260,7 +287,7 @@ def test_a_host_has_one_scheduler_until_its_worker_is_started_anew_with_no_attem
         Place.of(tmp_path, "a-1").make()
         set_free(tmp_path)
         assert "refused" in agent.look("other") and agent.look("one") == plain(agent.facts)
-        await agent.forget(["a-1"])
+        await agent.forget(["a-1"], 2)
         set_free(tmp_path)
         assert agent.look("other") == plain(agent.facts) and "refused" in agent.look("one")
         assert agent.look("") == plain(agent.facts), "a gateway speaks for the one service that its pool knows"

@@ -105,6 +105,12 @@ def test_a_host_that_was_away_is_told_what_is_over_when_it_is_there_again(tmp_pa
         for _ in range(2):
             pool.heard.on_host(H1)
             await asyncio.sleep(0.05)
-        assert pool.asked == [("h1", Asked.FORGET, (["a-1"],)), *[("h1", Asked.SWEEP, (["a-2"],))] * 2]
+        assert pool.asked == [("h1", Asked.FORGET, (["a-1"], 1)), *[("h1", Asked.SWEEP, (["a-2"], 1))] * 2]
+        pool.asked.clear()
+        await workers.kill("a-1")
+        assert pool.asked == [], "it is over"
+        workers.commands["a-1"] = START
+        await workers.kill("a-1")
+        assert pool.asked == [("h1", Asked.KILL, ("a-1", 1))], "with its epoch: its host obeys the newest"
 
     asyncio.run(timeline())
