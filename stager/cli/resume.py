@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ from stager.cli.reach import find_run, reach, reach_with_capacity
 from stager.cli.summary import print_summary
 from stager.cli.workflow_file import credentials_for, credentials_of
 from stager.client import RunClient
+from stager.model.errors import InvalidInput
 from stager.model.workflow import Workflow
 from stager.service.settings import Settings
 from stager.wire import Credentials
@@ -63,14 +65,15 @@ def command(
     """
     if where.server and capacity is not None:
         raise click.UsageError("a service has the room that its administrator gave it: leave out --capacity, or --server")
+    settings = settings_of(where.state_dir, capacity)
+    variables = variables_of(settings, names)
     with reach(where) if capacity is None else reach_with_capacity(where.state_dir, capacity) as client:
         found = find_run(client, run)
         now = found.wait(timeout_s=0)
         if now.finished and now.state == "succeeded":
             click.echo(f"run {found.name} has succeeded: there is nothing to do")
             return 0
-        settings, as_submitted = settings_of(where.state_dir, capacity), as_submitted or not now.finished
-        notes = go_on(found, settings, names, as_submitted=as_submitted, budget=budget)
+        notes = go_on(found, settings, variables, as_submitted=as_submitted or not now.finished, budget=budget)
         for note in notes:
             click.echo(f"run {found.name}: {note}", err=True)
         if detach:
@@ -81,12 +84,22 @@ def command(
         return int(print_summary(found))
 
 
-def go_on(found: RunClient | RestRun, settings: Settings, names: tuple[str, ...], *, as_submitted: bool, budget: str = "") -> list[str]:
+def variables_of(settings: Settings, names: Iterable[str]) -> dict[str, str]:
+    """Raises InvalidInput for one that is not set: a job would begin without it."""
+    for name in names:
+        if name not in settings.environ:
+            raise InvalidInput(f"--env names {name}, and it is not set here; export it, or leave it out", code="env_missing", subject=name)
+    return {name: settings.environ[name] for name in names}
+
+
+def go_on(
+    found: RunClient | RestRun, settings: Settings, variables: Mapping[str, str], *, as_submitted: bool, budget: str = ""
+) -> list[str]:
     """Over the socket with all that the run needs, as this environment has it; a service has its own word for origins. Returns the notes
     to print.
     """
     if not isinstance(found, RunClient):
-        found.resume({name: settings.environ[name] for name in names if name in settings.environ}, budget)
+        found.resume(variables, budget)
         return []
 
     def credentials(mended: Workflow | None) -> Credentials:

@@ -13,7 +13,7 @@ from stager.cli import main as program
 from stager.cli.exits import BY_CLASS, BY_STATE, Exit
 from stager.cli.tables import console, print_table
 from stager.model.errors import BY_CLASS as ERRORS
-from stager.model.errors import ErrorClass
+from stager.model.errors import ErrorClass, InvalidInput
 from stager.scheduler.commands import RunOutcome
 
 ROOT = Path(__file__).parents[2]
@@ -132,3 +132,12 @@ def test_a_plan_at_a_service_is_told_to_leave_out_only_what_a_service_has_not(tm
     result = CliRunner().invoke(program.stager, ["plan", str(file), "--server", "http://127.0.0.1:1", "--rerun", "a", "--cores", "2"])
     assert result.exit_code == 2
     assert "--cores" in result.output and "--rerun" not in result.output
+
+
+def test_a_variable_that_is_not_set_is_named_before_a_resume_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was left out, and a job began without it."""
+    monkeypatch.delenv("TOKEN_OF_MINE", raising=False)
+    monkeypatch.setenv("STAGER_TOKEN", "t" * 40)
+    with pytest.raises(InvalidInput, match="TOKEN_OF_MINE, and it is not set here; export it") as caught:
+        program.stager.main(["resume", "r", "--server", "http://127.0.0.1:9", "--env", "TOKEN_OF_MINE"], standalone_mode=False)
+    assert caught.value.subject == "TOKEN_OF_MINE"
