@@ -153,8 +153,9 @@ def assert_drops_in_silence(sender: Host, receiver: Host) -> None:
         for each in sockets:
             each.setblocking(False)
             each.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
-        end, refused = time.monotonic() + 0.3, 0
-        while time.monotonic() < end:
+        begun, refused = time.monotonic(), 0
+        # On a busy machine the first answer may take longer than it takes to fill the queue.
+        while (passed_s := time.monotonic() - begun) < 0.3 or (not refused and passed_s < 30.0):
             for each in sockets:
                 try:
                     each.sendto(bytes(8000), (receiver.address, 9))
