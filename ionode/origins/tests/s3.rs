@@ -269,7 +269,7 @@ async fn no_more_is_sent_at_once_than_the_line_was_seen_to_carry() {
     }
     let before = relay.connections();
     relay.lengthen(200);
-    let files: Vec<_> = (0..FILES).map(|n| local(&place, &content(n, 1 << 20))).collect();
+    let files: Vec<_> = (0..FILES).map(|n| local(&place, &content(n, 256 << 10))).collect();
     futures::future::join_all(files.iter().enumerate().map(|(n, file)| {
         let place = &place;
         async move { upload(place, file, &format!("many/{n}"), How::default()).await.unwrap() }

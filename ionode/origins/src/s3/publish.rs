@@ -25,7 +25,7 @@ use super::exact::{self, take_back, Written};
 use super::{put_options, tag_of, token_of, S3Origin};
 use crate::compared::{compare, unpaced, Compared, Reading, There};
 use crate::failure;
-use crate::local::{LocalFile, Source};
+use crate::local::{LocalFile, Source, SMALL_BYTES};
 use crate::newer::seconds_of;
 use crate::verify::{content_blake3, content_of};
 use crate::{Entry, Synced, Upload, Uploaded, Verified};
@@ -189,8 +189,9 @@ async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Local
     }
     let md5 = md5_of(origin, &bytes).await;
     let payload = PutPayload::from_bytes(bytes);
-    // Each goes over a connection of its own: more than the line holds would crowd each other out of it.
-    let under_way = upload.pace.send(upload.size_bytes).await;
+    // Each goes over a connection of its own: more than the line holds would crowd each other out of it. Larger ones are few at once, and one
+    // of them may fill more than the window of small ones.
+    let under_way = if upload.size_bytes <= SMALL_BYTES { Some(upload.pace.send(upload.size_bytes).await) } else { None };
     let written = match origin.clients.plain.put_opts(&key, payload.clone(), put_options(upload.replace)).await {
         Ok(written) => written,
         // Looked for just before; such a server cannot do better.
@@ -199,7 +200,9 @@ async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Local
         }
         Err(error) => return Err(refused(origin, &error, path)),
     };
-    under_way.complete();
+    if let Some(permit) = under_way {
+        permit.complete();
+    }
     (upload.progress)(upload.size_bytes);
     Ok(Sent::new(written, md5.map(|md5| format!("\"{md5:x}\""))))
 }
