@@ -121,7 +121,7 @@ def crowds(traffic: Traffic, weights: Mapping[str, float], mean_bytes_max: float
 
 def usual_s(moves: Sequence[Move]) -> float:
     """What one of them takes; 0: there is none."""
-    return median([move.ended_at - move.begun_at for move in moves], [1.0] * len(moves)) if moves else 0.0
+    return median([move.took_s for move in moves], [1.0] * len(moves)) if moves else 0.0
 
 
 def crowd_of(traffic: Traffic, moves: Sequence[Move], weights: Mapping[str, float]) -> Crowd | None:
@@ -143,11 +143,11 @@ def kept_up(moves: Sequence[Move]) -> bool:
     long as alone, so none was there because room was made by one that ended late.
     """
     waits = [move.waited_s for move in moves if move.waited_s is not None]
-    ones = [1.0] * len(moves)
-    if len(waits) < len(moves) or median(waits, ones) > TURN_SHARE * usual_s(moves):
+    ones, took_s = [1.0] * len(moves), usual_s(moves)
+    if len(waits) < len(moves) or median(waits, ones) > TURN_SHARE * took_s:
         return False
     alone_s = min(moves[0].took_s, quantile([move.took_s for move in moves], ones, QUICK_SHARE))
-    if usual_s(moves) > ALONE_MAX * alone_s:
+    if took_s > ALONE_MAX * alone_s:
         return False
     begins = [move.begun_at for move in moves]
     return max(begins) - min(begins) >= SPREAD_SHARE * (moves[-1].ended_at - moves[0].ended_at)

@@ -198,9 +198,10 @@ def measured_again(
     if latency_s is None:
         latency_s = first_s(found, file_s)
     usual_s = usual_latency_s(traffic.moves, latency_s)
-    rate = rate_of(traffic.moves, weights, usual_s, back_bytes_per_s, file_s)
+    there = stretches(traffic.moves, weights, usual_s, back_bytes_per_s)
+    rate = rate_of(there, usual_s, file_s)
     if rate is not None:
-        rate = max(rate, passed_per_s(found, WAITS_MIN * usual_s), carried_per_s(traffic.moves, weights, usual_s, back_bytes_per_s))
+        rate = max(rate, passed_per_s(found, WAITS_MIN * usual_s), carried_per_s(there, traffic.moves, weights, usual_s))
     return Seen(rate, latency_s, file_cost_s(found, rate or DEFAULT_WAN_BYTES_PER_S))
 
 
@@ -244,11 +245,9 @@ def usual_latency_s(moves: Sequence[Move], latency_s: float | None) -> float:
     return min([DEFAULT_LATENCY_S, *(move.took_s / 2 for move in moves)])
 
 
-def rate_of(
-    moves: Sequence[Move], weights: dict[str, float], latency_s: float, back_bytes_per_s: float | None, file_s: float = 0.0
-) -> float | None:
+def rate_of(there: Sequence[Stretch], latency_s: float, file_s: float = 0.0) -> float | None:
     """Bytes per second."""
-    full = [stretch for stretch in stretches(moves, weights, latency_s, back_bytes_per_s) if is_full(stretch, latency_s, file_s)]
+    full = [stretch for stretch in there if is_full(stretch, latency_s, file_s)]
     if not full:
         return None
     rates = [each.moved_bytes / (each.took_s - each.moves * file_s) for each in full]
@@ -261,12 +260,11 @@ def passed_per_s(found: Sequence[Crowd], least_s: float) -> float:
     return quantile([each.passed_bytes / each.took_s for each in long], [each.weight for each in long], RATE_SHARE) if long else 0.0
 
 
-def carried_per_s(moves: Sequence[Move], weights: dict[str, float], latency_s: float, back_bytes_per_s: float | None) -> float:
+def carried_per_s(there: Sequence[Stretch], moves: Sequence[Move], weights: dict[str, float], latency_s: float) -> float:
     """Bytes per second that the line carried at least, whatever held it up: in stretches that lasted, and of most large files, which may
     have been over too soon to be such a stretch. 0: there was neither.
     """
-    stretches_there = stretches(moves, weights, latency_s, back_bytes_per_s)
-    long = [each for each in stretches_there if each.took_s > 0 and each.took_s >= WAITS_MIN * latency_s]
+    long = [each for each in there if each.took_s > 0 and each.took_s >= WAITS_MIN * latency_s]
     together = [each.moved_bytes / each.took_s for each in long]
     large = [move for move in moves if move.moved_bytes > SMALL_BYTES and move.took_s > 0]
     alone = [move.moved_bytes / move.took_s for move in large]
