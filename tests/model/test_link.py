@@ -149,3 +149,13 @@ def test_a_line_is_no_slower_than_most_files_came() -> None:
     found = measured(quick + cold + small)
     assert found.fetch_bytes_per_s is not None
     assert found.fetch_bytes_per_s >= 300 * MB
+
+
+def test_a_short_slow_beginning_does_not_outweigh_what_passed_later() -> None:
+    """Most of what came later was tiny, so waits in turn might have explained it: 14 MB/s were believed of a line that had carried 100."""
+    alone = [move(-100.0 + at, -99.9 + at, 7) for at in range(10)]
+    beginning = [move(0.0, 0.1 + 0.03 * at, 410_000) for at in range(1, 41)]
+    later = [move(10.0 + 0.0033 * at, 10.15 + 0.0033 * at, 600_000 if at % 2 else 7) for at in range(1100)]
+    rate = measured(alone + beginning + later).fetch_bytes_per_s
+    assert rate is not None
+    assert rate == pytest.approx(300_000 / 0.0033, rel=0.1)
