@@ -5,14 +5,16 @@ mod relay;
 mod sshd;
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use place::DirectoryPlace;
 use relay::{Mischief, Relay, Way};
 use sshd::Sshd;
 use stager_core::error::ApiError;
-use stager_origins::conformance::{self, content, local, put, upload_as, How, Place};
-use stager_origins::{open, OriginConfig, SftpConfig, Uploaded, Verified};
+use stager_origins::conformance::{self, content, local, put, upload, upload_as, How, Place};
+use stager_origins::{open, OriginConfig, SftpConfig, Synced, Uploaded, Verified};
 
 const SHELL: &str = "LogLevel VERBOSE";
 const SFTP_SERVER: &str = "/usr/lib/openssh/sftp-server";
@@ -33,6 +35,10 @@ fn with_sha256sum(sshd: &Sshd, script: &str) -> SftpConfig {
 
 fn shell_commands(sshd: &Sshd) -> usize {
     sshd.log().matches("Starting session: command").count()
+}
+
+fn file_servers(sshd: &Sshd) -> usize {
+    sshd.log().matches("Starting session: subsystem 'sftp'").count()
 }
 
 async fn put_many(place: &DirectoryPlace, directories: u64, files: u64, size_bytes: usize) -> Vec<Uploaded> {
@@ -80,8 +86,173 @@ async fn who_got_ready_neither_logs_in_nor_starts_a_shell_when_files_come() {
         place.origin.capabilities().get_ready.unwrap().get_ready(files).await;
         let before = (relay.connections(), shell_commands(&sshd));
         assert_eq!(before, (connections, connections), "for {files} files");
+        // The first one has more channels, as there are no others for a while.
+        let channels = if files < 100 { connections } else { connections + 2 };
+        while file_servers(&sshd) < channels && Instant::now() < give_up_at {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(file_servers(&sshd), channels, "for {files} files");
         assert_eq!(put(&place, "f", &content(1, 3000)).await.verified, Verified::RemoteChecksum);
         assert_eq!((relay.connections(), shell_commands(&sshd)), before, "for {files} files");
+    }
+}
+
+/// Behind each is a server with handles of its own. One that is opened costs three round trips, and a login ten and more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_is_written_over_several_channels_of_its_connection() {
+    for (files, channels) in [(60, 1), (400, 3)] {
+        let sshd = Sshd::start(SHELL);
+        let relay = Relay::to(sshd.port).await;
+        let place = place(&sshd, SftpConfig { shell_checksum: true, connections_max: Some(1), ..sshd.config_by(relay.port) });
+        let uploaded = put_many(&place, 3, files, 2000).await;
+        assert!(uploaded.iter().all(|one| one.verified == Verified::RemoteChecksum));
+        all_there(&sshd, 3, files, 2000);
+        nothing_unfinished(&place);
+        assert_eq!((relay.connections(), file_servers(&sshd)), (1, channels), "for {files} files");
+    }
+}
+
+/// Of large files no more are written over one connection than over one channel: the rest is left to the next connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn further_channels_are_for_small_files() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let sshd = Sshd::start(&format!("ForceCommand {SFTP_SERVER} -e -l INFO 2>>{}", log.path().display()));
+    let relay = Relay::to(sshd.port).await;
+    let place = place(&sshd, SftpConfig { connections_max: Some(1), ..sshd.config_by(relay.port) });
+    let most_open = |from: usize| {
+        let (mut open, mut most) = (0i64, 0);
+        // Those that are written: they are read again to be verified.
+        for line in std::fs::read_to_string(log.path()).unwrap()[from..].lines().filter(|line| line.contains("/.stager-")) {
+            open += i64::from(line.contains("flags WRITE")) - i64::from(line.contains("bytes read 0 written"));
+            most = most.max(open);
+        }
+        most
+    };
+    for directory in ["d0", "large"] {
+        place.origin.make_directory(directory).await.unwrap();
+    }
+    put_many(&place, 1, 400, 1000).await;
+    let small = most_open(0);
+    let from = std::fs::metadata(log.path()).unwrap().len() as usize;
+    relay.lengthen(20);
+    let place = &place;
+    let one = |n: u64| async move { put(place, &format!("large/f{n}"), &content(n, 200_000)).await };
+    futures::future::join_all((0..150).map(one)).await;
+    let large = most_open(from);
+    // Each server logs for itself, so that of one line and another who was first is not certain.
+    assert!(small > 150 && large < 110, "{small} small ones at once, {large} large ones");
+}
+
+/// Where the server lets us open few channels, the command for checksums has its own before there are more for files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_two_channels_may_be_open_the_second_says_checksums() {
+    for is_ready in [true, false] {
+        let sshd = Sshd::start(&format!("{SHELL}\nMaxSessions 2"));
+        let place = place(&sshd, SftpConfig { shell_checksum: true, connections_max: Some(1), ..sshd.config() });
+        if is_ready {
+            place.origin.capabilities().get_ready.unwrap().get_ready(1000).await;
+        }
+        let uploaded = put_many(&place, 3, 300, 2000).await;
+        assert!(uploaded.iter().all(|one| one.verified == Verified::RemoteChecksum), "{is_ready}");
+        all_there(&sshd, 3, 300, 2000);
+        assert_eq!((file_servers(&sshd), shell_commands(&sshd)), (1, 1));
+    }
+}
+
+/// A large file has a command of its own. One that finds no channel for it is read back, and those after it are not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_finds_no_channel_says_nothing_of_the_shell() {
+    let sshd = Sshd::start(&format!("{SHELL}\nMaxSessions 4"));
+    let place = place(&sshd, SftpConfig { shell_checksum: true, connections_max: Some(1), ..sshd.config() });
+    put_many(&place, 1, 300, 1000).await;
+    assert_eq!((file_servers(&sshd), shell_commands(&sshd)), (3, 1), "all four are taken");
+    let large = put(&place, "large", &content(1, 9 << 20)).await;
+    let small = put(&place, "small", &content(2, 1000)).await;
+    assert_eq!((large.verified, small.verified), (Verified::Readback, Verified::RemoteChecksum));
+}
+
+/// The server behind one channel ends, and those behind the others go on: what it had open is sent again, and nobody waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_channel_that_ends_is_as_a_connection_that_ends() {
+    let pids = tempfile::NamedTempFile::new().unwrap();
+    let sshd = Sshd::start(&format!("{SHELL}\nForceCommand echo $$ >>{}; exec {SFTP_SERVER}", pids.path().display()));
+    let place = place(&sshd, SftpConfig { connections_max: Some(1), ..sshd.config() });
+    put_many(&place, 1, 300, 1000).await;
+    let servers = || std::fs::read_to_string(pids.path()).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(servers().len(), 3);
+    let (place, sshd, begun) = (&place, &sshd, AtomicUsize::new(0));
+    let one = |n: u64| {
+        let (begun, pid) = (&begun, servers()[2].clone());
+        async move {
+            let file = local(place, &content(n, 5000));
+            if begun.fetch_add(1, Ordering::Relaxed) == 100 {
+                assert!(std::process::Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+            }
+            let (path, origin, mut lost) = (format!("more/f{n}"), place.origin(), 0);
+            while let Err(error) = upload_as(&*origin, &file, &path, How::default(), &format!("t{n}"), &|_| {}).await {
+                assert_eq!(error.code.as_str(), "connection_lost", "{error:?}");
+                lost += 1;
+            }
+            assert_eq!(std::fs::read(sshd.base().join(format!("more/f{n}"))).unwrap(), content(n, 5000));
+            lost
+        }
+    };
+    let uploading = futures::future::join_all((0..300).map(one));
+    let lost = tokio::time::timeout(Duration::from_secs(30), uploading).await.expect("somebody waits for a server that ended");
+    assert!(lost.iter().any(|lost| *lost > 0) && lost.iter().all(|lost| *lost < 3), "{lost:?}");
+    nothing_unfinished(place);
+    assert!(servers().len() > 3, "there was no other connection");
+}
+
+/// Most wait for a place when the server goes away and does not come back: each is told, not only those who had one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_a_place_at_a_server_that_is_gone() {
+    let sshd = Sshd::start(SHELL);
+    let relay = Relay::to(sshd.port).await;
+    let place = place(&sshd, SftpConfig { connections_max: Some(1), ..sshd.config_by(relay.port) });
+    put(&place, "first", b"logs in").await;
+    relay.lengthen(50);
+    let (place, running) = (&place, Mutex::new(Some(sshd)));
+    let goes = async {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        drop(running.lock().unwrap().take());
+        relay.arm(Mischief::Cut, Way::Down, 1);
+    };
+    let one = |n: u64| async move { upload(place, &local(place, &content(n, 2000)), &format!("f{n}"), How::default()).await.is_err() };
+    let all = async { futures::join!(futures::future::join_all((0..1500).map(one)), goes).0 };
+    let failed = tokio::time::timeout(Duration::from_secs(60), all).await.expect("somebody waits for ever");
+    assert!(failed.iter().filter(|failed| **failed).count() > 600, "all were over before the server went");
+}
+
+/// As long as it had nothing to do, nobody was there to find out that it had ended. What is done over the others ends with it, too, and is
+/// not said to be there without its name on the disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_channel_that_ends_takes_its_connection_along() {
+    let pids = tempfile::NamedTempFile::new().unwrap();
+    let sshd = Sshd::start(&format!("{SHELL}\nForceCommand echo $$ >>{}; exec {SFTP_SERVER}", pids.path().display()));
+    let relay = Relay::to(sshd.port).await;
+    let place = place(&sshd, SftpConfig { connections_max: Some(1), ..sshd.config_by(relay.port) });
+    put_many(&place, 1, 300, 1000).await;
+    let servers = std::fs::read_to_string(pids.path()).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(servers.len(), 3);
+    assert!(std::process::Command::new("kill").args(["-9", &servers[2]]).status().unwrap().success());
+    let give_up_at = Instant::now() + Duration::from_secs(30);
+    let is_running = |pid: &String| std::path::Path::new(&format!("/proc/{pid}/exe")).exists();
+    while servers.iter().any(is_running) && Instant::now() < give_up_at {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(!servers.iter().any(is_running), "the others go on");
+    assert_eq!(put(&place, "after", &content(1, 1000)).await.synced, Synced::ContentAndName);
+    assert_eq!(relay.connections(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_one_channel_may_be_open_it_is_that_of_the_files() {
+    let sshd = Sshd::start(&format!("{SHELL}\nMaxSessions 1"));
+    for n in 0..5 {
+        let place = place(&sshd, SftpConfig { shell_checksum: true, ..sshd.config() });
+        place.origin.capabilities().get_ready.unwrap().get_ready(1000).await;
+        assert_eq!(put(&place, &format!("f{n}"), &content(1, 3000)).await.verified, Verified::Readback);
     }
 }
 

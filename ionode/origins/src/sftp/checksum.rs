@@ -47,8 +47,15 @@ fn timeout(size_bytes: u64) -> Duration {
     Duration::from_secs(TIMEOUT_S + size_bytes / SLOWEST_BYTES_PER_S)
 }
 
-async fn run(ssh: &Handle<Client>, path: &str) -> Option<Vec<u8>> {
-    let (mut answers, questions) = started(ssh, ONE).await?.split();
+/// The server opened none for the command. That says nothing of the shell: so many may be open already.
+pub struct NoChannel;
+
+async fn run(ssh: &Handle<Client>, path: &str) -> Result<Option<Vec<u8>>, NoChannel> {
+    let channel = ssh.channel_open_session().await.map_err(|_| NoChannel)?;
+    if channel.exec(true, ONE).await.is_err() {
+        return Ok(None);
+    }
+    let (mut answers, questions) = channel.split();
     let asking = async {
         questions.data_bytes(ended_by_nul(path)).await.ok()?;
         questions.eof().await.ok()
@@ -65,7 +72,7 @@ async fn run(ssh: &Handle<Client>, path: &str) -> Option<Vec<u8>> {
         Some(answer)
     };
     let (asked, answer) = futures::join!(asking, answering);
-    asked.and(answer)
+    Ok(asked.and(answer))
 }
 
 async fn started(ssh: &Handle<Client>, command: &str) -> Option<Channel<Msg>> {
@@ -92,12 +99,15 @@ pub struct Sums {
 struct Queue {
     state: Mutex<State>,
     came: Notify,
+    /// Told when its channel is open, or was not to be had.
+    opened: Notify,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Asked>,
     is_running: bool,
+    is_opening: bool,
     /// It gave no answer, or a wrong one: it is not asked again.
     has_failed: bool,
 }
@@ -135,6 +145,11 @@ impl Queue {
         !state.is_running
     }
 
+    fn has_opened(&self) {
+        self.state().is_opening = false;
+        self.opened.notify_waiters();
+    }
+
     /// Whoever waits is told None, as its sender is dropped.
     fn fail(&self) {
         let mut state = self.state();
@@ -149,13 +164,15 @@ impl Sums {
     }
 
     /// None: no shell, no such command, or another view of the file system (chroot). Only equality with what is expected proves anything.
-    pub async fn sha256(&self, path: &str, size_bytes: u64) -> Option<Sum> {
+    pub async fn sha256(&self, path: &str, size_bytes: u64) -> Result<Option<Sum>, NoChannel> {
         if size_bytes <= SMALL_BYTES && path.len() < NAMES_BYTES {
-            return self.among_others(path, size_bytes).await;
+            return Ok(self.among_others(path, size_bytes).await);
         }
-        let _permit = self.commands.acquire().await.ok()?;
-        let answer = tokio::time::timeout(timeout(size_bytes), run(&self.ssh, path)).await.ok()??;
-        parsed(&answer)
+        let _permit = self.commands.acquire().await.expect("never closed");
+        match tokio::time::timeout(timeout(size_bytes), run(&self.ssh, path)).await {
+            Ok(answer) => Ok(answer?.and_then(|answer| parsed(&answer))),
+            Err(_) => Ok(None),
+        }
     }
 
     /// So that it runs when the first checksum is wanted.
@@ -168,7 +185,17 @@ impl Sums {
 
     fn start_if_ended(&self, state: &mut State) {
         if !std::mem::replace(&mut state.is_running, true) {
+            state.is_opening = true;
             tokio::spawn(work(self.ssh.clone(), self.queue.clone()));
+        }
+    }
+
+    /// Not while a channel for it is being opened: where there are few, it comes first.
+    pub async fn has_channel(&self) {
+        let mut opened = std::pin::pin!(self.queue.opened.notified());
+        opened.as_mut().enable();
+        if self.queue.state().is_opening {
+            opened.await;
         }
     }
 
@@ -189,6 +216,7 @@ impl Sums {
 
 async fn work(ssh: Arc<Handle<Client>>, queue: Arc<Queue>) {
     let opened = tokio::time::timeout(timeout(0), started(&ssh, MANY)).await;
+    queue.has_opened();
     let Some(channel) = opened.ok().flatten() else { return queue.fail() };
     let (mut answers, questions) = channel.split();
     let (mut output, mut under_way, mut sending) = (Output::default(), UnderWay::new(), Fuse::terminated());

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use russh_sftp::protocol::{FileAttributes, OpenFlags};
+use russh_sftp::protocol::FileAttributes;
 use stager_core::error::{ApiError, Code};
 
 use super::link::Link;
@@ -94,7 +94,7 @@ impl Directories {
             return false;
         }
         let (over, by, remote) = (link.clone(), link.clone(), self.site.remote(directory));
-        let opening = async move { Opened::file(&over, &remote, OpenFlags::READ, None).await };
+        let opening = async move { Opened::to_sync(&over, &remote).await };
         let syncing = |opened: Result<Opened, _>| async move {
             let synced = match opened {
                 Ok(opened) => opened.sync().await,

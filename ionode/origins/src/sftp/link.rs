@@ -11,7 +11,7 @@ use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::rawsession::Limits;
 use russh_sftp::protocol::{Packet, StatusCode};
 use stager_core::error::{ApiError, Code};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::checksum::Sums;
 use super::host_key::Client;
@@ -23,6 +23,14 @@ const IO_BYTES_DEFAULT: u64 = 32 * 1024;
 const IO_BYTES_MAX: u64 = 255 * 1024;
 /// russh-sftp reads handles as text, and OpenSSH's stop being that at 128.
 const HANDLES_MAX: usize = 120;
+/// Of one connection for a crowd of uploads. Beside them there are the command for checksums and four at most that take one name; MaxSessions
+/// is ten at a stock sshd.
+const CHANNELS_MAX: usize = 3;
+/// A larger file takes as many places to write as there are channels: as many are written at once as over one channel, and the others are
+/// left to the next connection.
+const SMALL_BYTES: u64 = 64 << 10;
+/// A server that opens no channel for so long opens none.
+const WIDEN_MAX: Duration = Duration::from_secs(30);
 const CLOSED_EVERY: Duration = Duration::from_millis(10);
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 const POSIX_RENAME: &str = "posix-rename@openssh.com";
@@ -48,6 +56,10 @@ pub struct Link {
     pub place: Arc<str>,
     handles: Arc<Semaphore>,
     writing: Arc<Semaphore>,
+    /// Of each channel: handles, and of these how many for files that are written.
+    places: (usize, usize),
+    is_widened: AtomicBool,
+    channels: AtomicUsize,
     lost: AtomicBool,
 }
 
@@ -70,8 +82,9 @@ impl Link {
         let round_trip = started.elapsed();
         here.map_err(no_sftp)?;
         let limits = limits.map_err(no_sftp)?;
-        sftp.set_limits(limits);
         let handles = limits.open_handles.map_or(HANDLES_MAX, |n| HANDLES_MAX.min(n as usize)).max(1);
+        sftp.set_limits(limits, handles);
+        let places = (handles, (handles * 4 / 5).max(1));
         let ssh = Arc::new(ssh);
         Ok(Self {
             sums: Sums::new(ssh.clone()),
@@ -83,8 +96,11 @@ impl Link {
             round_trip,
             users: AtomicUsize::new(0),
             place: place.clone(),
-            handles: Arc::new(Semaphore::new(handles)),
-            writing: Arc::new(Semaphore::new((handles * 4 / 5).max(1))),
+            handles: Arc::new(Semaphore::new(places.0)),
+            writing: Arc::new(Semaphore::new(places.1)),
+            places,
+            is_widened: AtomicBool::new(false),
+            channels: AtomicUsize::new(1),
             lost: AtomicBool::new(false),
         })
     }
@@ -96,12 +112,61 @@ impl Link {
 
     /// A place for one more file that is being written. There are fewer than handles: who reads, or puts names on the disk, waits behind no
     /// crowd of uploads.
-    pub fn place_to_write(&self) -> Option<OwnedSemaphorePermit> {
-        self.writing.clone().try_acquire_owned().ok()
+    pub fn place_to_write(&self, size_bytes: u64) -> Option<OwnedSemaphorePermit> {
+        let places = if size_bytes <= SMALL_BYTES { 1 } else { self.channels() as u32 };
+        self.writing.clone().try_acquire_many_owned(places).ok()
     }
 
+    /// For a file of any size.
     pub fn has_place_to_write(&self) -> bool {
-        self.writing.available_permits() > 0
+        self.writing.available_permits() >= self.channels()
+    }
+
+    fn channels(&self) -> usize {
+        self.channels.load(Ordering::Relaxed)
+    }
+
+    /// How many files may be written over one channel at once.
+    pub fn places_to_write(&self) -> usize {
+        self.places.1
+    }
+
+    /// Whether nobody was told so before.
+    pub fn is_to_widen(&self) -> bool {
+        !self.is_widened.swap(true, Ordering::Relaxed)
+    }
+
+    /// Opens further channels, which takes three round trips: a login takes ten and more. Tells `freed` of the places that they bring.
+    pub async fn widen(self: Arc<Self>, freed: Arc<Notify>) {
+        self.sums.has_channel().await;
+        let adding = (1..CHANNELS_MAX).map(|_| async {
+            let added = tokio::time::timeout(WIDEN_MAX, self.add_channel()).await.ok().flatten();
+            freed.notify_waiters();
+            added
+        });
+        let added = futures::future::join_all(adding).await;
+        if added.contains(&None) {
+            tracing::debug!(origin = &*self.place, "the server does not open as many channels as we want; the open ones are shared");
+        }
+        let (ended, link, ssh) = (self.sftp.one_ended(), Arc::downgrade(&self), self.ssh.clone());
+        // The connection is not kept for the sake of this.
+        drop(self);
+        ended.await;
+        if let Some(link) = link.upgrade() {
+            link.lost.store(true, Ordering::Relaxed);
+        }
+        // As if the connection had ended: else the others would go on beside one that gives no answers.
+        ssh.disconnect(russh::Disconnect::ByApplication, "", "").await.ok();
+    }
+
+    async fn add_channel(&self) -> Option<()> {
+        let channel = self.ssh.channel_open_session().await.ok()?;
+        channel.request_subsystem(true, "sftp").await.ok()?;
+        self.sftp.add(channel.into_stream()).await.ok()?;
+        self.channels.fetch_add(1, Ordering::Relaxed);
+        self.handles.add_permits(self.places.0);
+        self.writing.add_permits(self.places.1);
+        Some(())
     }
 
     pub fn is_alive(&self) -> bool {

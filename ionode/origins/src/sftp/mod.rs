@@ -32,7 +32,6 @@ use crate::failure;
 use crate::path::{checked, checked_file};
 use crate::{Entry, EntryKind, Listing, Origin, Pace, Probe, Sink, Upload, Uploaded, Verified};
 use directories::Directories;
-use link::Link;
 pub use login::Timing;
 use pool::{Pool, Work};
 use publish::Uploads;
@@ -40,8 +39,6 @@ use shell::Shell;
 use site::Site;
 
 const STATS_IN_FLIGHT: usize = 256;
-/// Another connection is worth a login for so many more small files.
-const FILES_A_CONNECTION: usize = 64;
 
 pub struct SftpOrigin {
     site: Arc<Site>,
@@ -59,8 +56,8 @@ impl SftpOrigin {
 
     pub fn with_timing(config: &SftpConfig, timing: Timing) -> Result<Self, ApiError> {
         let site = Arc::new(Site::new(config)?);
-        let pool = Arc::new(Pool::new(config.clone(), site.place.clone(), timing));
         let shell = Arc::new(Shell::new(config.shell_checksum));
+        let pool = Arc::new(Pool::new(config.clone(), site.place.clone(), timing, shell.clone()));
         let directories = Directories::new(site.clone());
         let uploads = Uploads::new(site.clone(), pool.clone(), shell.clone(), directories.clone());
         Ok(Self { site, pool, shell, directories, uploads, verify_source: config.verify_source })
@@ -144,12 +141,7 @@ impl Origin for SftpOrigin {
 impl GetReady for SftpOrigin {
     /// Logs in, which takes ten round trips and more, and starts what computes checksums.
     async fn get_ready(&self, files: usize) {
-        let start = |link: &Link| {
-            if self.shell.is_usable() {
-                link.sums.start();
-            }
-        };
-        self.pool.get_ready(1 + files / FILES_A_CONNECTION, &start).await;
+        self.pool.get_ready(files).await;
     }
 }
 

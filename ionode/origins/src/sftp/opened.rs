@@ -14,6 +14,7 @@ use russh_sftp::protocol::{FileAttributes, OpenFlags};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::link::Link;
+use super::session::Held;
 
 /// For a file that is written over one of the links, until it is closed.
 pub struct PlaceToWrite {
@@ -30,8 +31,9 @@ impl PlaceToWrite {
 
 impl Drop for PlaceToWrite {
     fn drop(&mut self) {
-        drop(self.permit.take());
-        self.freed.notify_one();
+        let places = self.permit.take().map_or(1, |permit| permit.num_permits());
+        // The places are free by now, and each may be taken by another file.
+        (0..places).for_each(|_| self.freed.notify_one());
     }
 }
 
@@ -39,7 +41,7 @@ impl Drop for PlaceToWrite {
 /// server takes requests in the order they were sent in, so it has the handle free again before it opens what comes behind.
 pub struct Opened {
     pub link: Arc<Link>,
-    pub handle: String,
+    pub handle: Held,
     places: Option<(OwnedSemaphorePermit, Option<PlaceToWrite>)>,
 }
 
@@ -47,18 +49,24 @@ impl Opened {
     pub async fn file(link: &Arc<Link>, path: &str, flags: OpenFlags, permissions: Option<u32>) -> Result<Self, SftpError> {
         let (at, path) = (link.clone(), path.to_owned());
         let attributes = FileAttributes { permissions, ..FileAttributes::empty() };
-        Self::detached(link, async move { at.sftp.open(path, flags, attributes).await.map(|opened| opened.handle) }).await
+        Self::detached(link, async move { at.sftp.open(path, flags, attributes).await }).await
+    }
+
+    /// A file or directory that is to be put on the disk with what was renamed or removed there before.
+    pub async fn to_sync(link: &Arc<Link>, path: &str) -> Result<Self, SftpError> {
+        let (at, path) = (link.clone(), path.to_owned());
+        Self::detached(link, async move { at.sftp.open_behind(path).await }).await
     }
 
     pub async fn directory(link: &Arc<Link>, path: &str) -> Result<Self, SftpError> {
         let (at, path) = (link.clone(), path.to_owned());
-        Self::detached(link, async move { at.sftp.opendir(path).await.map(|opened| opened.handle) }).await
+        Self::detached(link, async move { at.sftp.opendir(path).await }).await
     }
 
     /// In a task of its own: a handle that arrives after its caller was cancelled is closed all the same.
     async fn detached(
         link: &Arc<Link>,
-        opening: impl Future<Output = Result<String, SftpError>> + Send + 'static,
+        opening: impl Future<Output = Result<Held, SftpError>> + Send + 'static,
     ) -> Result<Self, SftpError> {
         let (link, permit) = (link.clone(), link.place_for_handle().await);
         let task = tokio::spawn(async move { opening.await.map(|handle| Self { link, handle, places: Some((permit, None)) }) });
@@ -102,7 +110,7 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        if !self.handle.is_empty() && self.link.is_alive() {
+        if !self.handle.is_none() && self.link.is_alive() {
             drop(self.closing());
         }
     }
@@ -137,7 +145,7 @@ pub async fn put_on_disk(link: &Arc<Link>, path: &str) -> bool {
     if !link.offers.fsync {
         return false;
     }
-    match Opened::file(link, path, OpenFlags::READ, None).await {
+    match Opened::to_sync(link, path).await {
         Ok(opened) => opened.sync().await,
         Err(_) => false,
     }

@@ -17,10 +17,13 @@ pub use super::links::Lease;
 use super::links::{Coming, Links};
 use super::login::{Login, Timing};
 use super::opened::PlaceToWrite;
+use super::shell::Shell;
 use crate::capabilities::Allowance;
 use crate::config::SftpConfig;
 
 const CONNECTIONS_DEFAULT: usize = 4;
+/// Another connection is worth a login for so many more small files.
+const FILES_A_CONNECTION: usize = 64;
 /// Before the first connection is asked for again where the server is at its limit of logins (MaxStartups).
 const PAUSES: [Duration; 5] = [
     Duration::from_millis(300),
@@ -34,6 +37,7 @@ pub struct Pool {
     config: SftpConfig,
     place: Arc<str>,
     timing: Timing,
+    shell: Arc<Shell>,
     links: Arc<Links>,
     /// Held by who opens the first one.
     door: AsyncMutex<Door>,
@@ -49,6 +53,20 @@ struct Door {
     failed: Option<(Instant, ApiError)>,
 }
 
+/// One of those who wait for a place to write, from when it looks for it.
+struct Woken<'a> {
+    freed: &'a Notify,
+    is_served: bool,
+}
+
+impl Drop for Woken<'_> {
+    fn drop(&mut self) {
+        if !self.is_served {
+            self.freed.notify_one();
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Metadata,
@@ -56,12 +74,13 @@ pub enum Work {
 }
 
 impl Pool {
-    pub fn new(config: SftpConfig, place: Arc<str>, timing: Timing) -> Self {
+    pub fn new(config: SftpConfig, place: Arc<str>, timing: Timing, shell: Arc<Shell>) -> Self {
         Self {
             links: Links::new(config.connections_max.unwrap_or(CONNECTIONS_DEFAULT).max(1)),
             config,
             place,
             timing,
+            shell,
             door: AsyncMutex::default(),
             logging_in: AsyncMutex::default(),
             freed: Arc::default(),
@@ -97,16 +116,29 @@ impl Pool {
     }
 
     /// Over the link that has a place for it: one that is opened meanwhile takes its part of a crowd that waits.
-    pub async fn lease_to_write(self: &Arc<Self>) -> Result<(Lease, PlaceToWrite), ApiError> {
+    pub async fn lease_to_write(self: &Arc<Self>, size_bytes: u64) -> Result<(Lease, PlaceToWrite), ApiError> {
         loop {
             let mut freed = std::pin::pin!(self.freed.notified());
             freed.as_mut().enable();
-            let lease = self.lease(Work::Bulk).await?;
-            if let Some(permit) = lease.link.place_to_write() {
+            // Who was woken and goes away without a place leaves it to another.
+            let mut woken = Woken { freed: &self.freed, is_served: false };
+            let lease = self.lease(Work::Bulk).await.inspect_err(|_| self.freed.notify_waiters())?;
+            woken.is_served = true;
+            if let Some(permit) = lease.link.place_to_write(size_bytes) {
                 return Ok((lease, PlaceToWrite::new(permit, self.freed.clone())));
             }
+            self.widen(&lease.link);
             drop(lease);
             freed.await;
+        }
+    }
+
+    /// For a crowd of uploads, the first connection alone: the others, which take longer to come, have places enough together. What says
+    /// checksums has its channel before: the server may let us open few.
+    fn widen(&self, link: &Arc<Link>) {
+        if self.links.alive().len() == 1 && link.is_to_widen() {
+            self.shell.start(link);
+            tokio::spawn(link.clone().widen(self.freed.clone()));
         }
     }
 
@@ -150,20 +182,27 @@ impl Pool {
         lease
     }
 
-    /// So many connections, or as many as may be had. `start` is called for each when it is open.
-    pub async fn get_ready(self: &Arc<Self>, connections: usize, start: &(dyn Fn(&Link) + Sync)) {
-        let wanted = connections.min(self.connections_max());
+    /// As many connections as so many small files are worth, or as may be had; and what files over each of them will want.
+    pub async fn get_ready(self: &Arc<Self>, files: usize) {
+        let wanted = (1 + files / FILES_A_CONNECTION).min(self.connections_max());
         let first = async {
             if self.lease(Work::Metadata).await.is_ok() {
-                self.links.alive().iter().for_each(|link| start(link));
+                self.links.alive().iter().for_each(|link| self.start(link, files));
             }
         };
         // Polled in this order: the first one is coming when more are asked for.
-        futures::join!(first, self.get_more(wanted, start));
+        futures::join!(first, self.get_more(wanted, files));
+    }
+
+    fn start(&self, link: &Arc<Link>, files: usize) {
+        self.shell.start(link);
+        if files > link.places_to_write() {
+            self.widen(link);
+        }
     }
 
     /// One after another logs in; what follows a login is no matter of the door.
-    fn get_more<'a>(&'a self, wanted: usize, start: &'a (dyn Fn(&Link) + Sync)) -> BoxFuture<'a, ()> {
+    fn get_more(&self, wanted: usize, files: usize) -> BoxFuture<'_, ()> {
         async move {
             let logging_in = self.logging_in.lock().await;
             // None at all: the first one was not to be had.
@@ -171,8 +210,8 @@ impl Pool {
                 return;
             }
             let Some(login) = self.log_in_again(logging_in).await else { return };
-            let greeted = async { self.greet_again(login).await.iter().for_each(|lease| start(&lease.link)) };
-            futures::join!(greeted, self.get_more(wanted, start));
+            let greeted = async { self.greet_again(login).await.iter().for_each(|lease| self.start(&lease.link, files)) };
+            futures::join!(greeted, self.get_more(wanted, files));
         }
         .boxed()
     }

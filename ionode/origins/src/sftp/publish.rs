@@ -53,7 +53,7 @@ impl Uploads {
     pub async fn upload(&self, upload: &Upload<'_>) -> Result<Uploaded, ApiError> {
         let path = checked_file(upload.path)?;
         let guard = self.locks.lock(&path).await;
-        let (lease, place) = self.pool.lease_to_write().await?;
+        let (lease, place) = self.pool.lease_to_write(upload.size_bytes).await?;
         let (site, link) = (&self.site, lease.link.clone());
         let temporary = join(split(&path).0, &temporary_name(upload.transfer_id));
         let job = Job { by: self, site, upload, path, temporary };

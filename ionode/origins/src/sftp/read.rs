@@ -19,6 +19,7 @@ use stager_core::error::ApiError;
 use super::link::Link;
 use super::opened::Opened;
 use super::pool::{Lease, Pool, Work};
+use super::session::Held;
 use super::site::Site;
 use crate::compared::{compare, Compared, Reading};
 use crate::failure;
@@ -172,11 +173,11 @@ async fn open_expected(site: &Site, link: &Arc<Link>, expected: &Entry, remote: 
 }
 
 /// A server may answer with less than was asked for; the rest is asked again.
-async fn read_piece(site: &Site, link: &Link, handle: &str, path: &str, piece: Range<u64>) -> Result<Bytes, ApiError> {
+async fn read_piece(site: &Site, link: &Link, handle: &Held, path: &str, piece: Range<u64>) -> Result<Bytes, ApiError> {
     let mut chunk: Vec<u8> = Vec::new();
     loop {
         let start = piece.start + chunk.len() as u64;
-        match link.sftp.read(handle.to_owned(), start, (piece.end - start) as u32).await {
+        match link.sftp.read(handle.clone(), start, (piece.end - start) as u32).await {
             Ok(data) if data.data.is_empty() => return Err(failure::short_read(path, &site.place, start)),
             Ok(data) if chunk.is_empty() => chunk = data.data,
             Ok(data) => chunk.extend(data.data),

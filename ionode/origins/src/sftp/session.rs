@@ -1,12 +1,21 @@
-//! The SFTP requests of one connection. Knows russh-sftp and the stream it runs on.
+//! The SFTP requests of one connection, over one channel of it or several. Knows russh-sftp and the streams it runs on.
 //!
-//! The one rule: when the stream ends, so does every request, also one that was made in that very moment: russh-sftp wakes those it knows
-//! and takes another one on that nobody will answer.
+//! The one rule: when a stream ends, so does every request over it, also one that was made in that very moment: russh-sftp wakes those it
+//! knows and takes another one on that nobody will answer.
+//!
+//! Behind each channel is a server of its own. It answers requests in the order they were sent in, has its own handles, and takes so many
+//! bytes at once. What names a path goes over the first one, so that a rename and the look behind it stay in order. A file is opened where
+//! the fewest are open, and all that is done with its handle goes there. When one of the servers ends, the caller ends the connection.
 
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{pin, Pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+
+use futures::future::Either;
+use futures::{poll, FutureExt};
 
 use russh_sftp::client::error::Error;
 use russh_sftp::client::rawsession::{Limits, RawSftpSession};
@@ -19,8 +28,31 @@ use tokio::sync::watch;
 type Answer<T> = Result<T, Error>;
 
 pub struct Session {
+    channels: Mutex<Vec<Arc<Channel>>>,
+    settings: Config,
+    limits: Limits,
+    /// Of each server, at once.
+    handles_max: usize,
+}
+
+struct Channel {
     raw: RawSftpSession,
     ended: watch::Receiver<bool>,
+    /// Handles of files and directories, those that are being opened too.
+    open: AtomicUsize,
+}
+
+/// What is open at the server behind one of the channels.
+#[derive(Clone, Default)]
+pub struct Held {
+    channel: usize,
+    name: String,
+}
+
+impl Held {
+    pub fn is_none(&self) -> bool {
+        self.name.is_empty()
+    }
 }
 
 /// Tells when nothing more can be read from it, and when it is gone.
@@ -57,14 +89,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Told<S> {
     }
 }
 
-impl Session {
-    pub fn new<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, settings: Config) -> Self {
+impl Channel {
+    fn new<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, settings: Config) -> Self {
         let (teller, ended) = watch::channel(false);
-        Self { raw: RawSftpSession::new_with_config(Told { stream, ended: teller }, settings), ended }
-    }
-
-    pub fn set_limits(&mut self, limits: Limits) {
-        self.raw.set_limits(limits);
+        Self { raw: RawSftpSession::new_with_config(Told { stream, ended: teller }, settings), ended, open: AtomicUsize::new(0) }
     }
 
     async fn answered<T>(&self, request: impl Future<Output = Answer<T>>) -> Answer<T> {
@@ -77,36 +105,136 @@ impl Session {
     }
 }
 
-macro_rules! requests {
+impl Session {
+    pub fn new<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, settings: Config) -> Self {
+        let first = Channel::new(stream, settings.clone());
+        Self { channels: Mutex::new(vec![Arc::new(first)]), settings, limits: Limits::default(), handles_max: usize::MAX }
+    }
+
+    /// Before anything is open.
+    pub fn set_limits(&mut self, limits: Limits, handles_max: usize) {
+        (self.limits, self.handles_max) = (limits, handles_max);
+        let channels = self.channels.get_mut().expect("no holder panics");
+        channels.iter_mut().filter_map(Arc::get_mut).for_each(|channel| channel.raw.set_limits(limits));
+    }
+
+    /// Files are opened over this stream as well, from when its server has answered.
+    pub async fn add<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: S) -> Answer<()> {
+        let mut channel = Channel::new(stream, self.settings.clone());
+        channel.answered(channel.raw.init()).await?;
+        channel.raw.set_limits(self.limits);
+        self.channels.lock().expect("no holder panics").push(Arc::new(channel));
+        Ok(())
+    }
+
+    /// Returns when one of the streams that there are now has ended.
+    pub fn one_ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        let ended: Vec<_> = self.channels.lock().expect("no holder panics").iter().map(|channel| channel.ended.clone()).collect();
+        let each = ended.into_iter().map(|mut ended| async move { ended.wait_for(|ended| *ended).await.is_ok() }.boxed());
+        futures::future::select_all(each).map(drop)
+    }
+
+    fn channel(&self, number: usize) -> Arc<Channel> {
+        self.channels.lock().expect("no holder panics")[number].clone()
+    }
+
+    /// Where the fewest are open, or behind what was sent over the first channel, as long as that has room: one more now.
+    fn to_open(&self, behind: bool) -> (usize, Arc<Channel>) {
+        let channels = self.channels.lock().expect("no holder panics");
+        let open = |(number, channel): &(usize, &Arc<Channel>)| {
+            let open = channel.open.load(Ordering::Relaxed);
+            (!(behind && *number == 0 && open < self.handles_max), open)
+        };
+        let (number, channel) = channels.iter().enumerate().min_by_key(open).expect("there is a first one");
+        channel.open.fetch_add(1, Ordering::Relaxed);
+        (number, channel.clone())
+    }
+
+    /// Its caller waits for the answer: nobody else would give the handle back.
+    pub async fn open(&self, path: String, flags: OpenFlags, attributes: FileAttributes) -> Answer<Held> {
+        let (number, channel) = self.to_open(false);
+        held(number, &channel, channel.answered(channel.raw.open(path, flags, attributes)).await)
+    }
+
+    /// As `open`, behind the renames and removes that were asked for: what is put on the disk then are the names after these.
+    pub async fn open_behind(&self, path: String) -> Answer<Held> {
+        let (number, channel) = self.to_open(true);
+        held(number, &channel, channel.answered(channel.raw.open(path, OpenFlags::READ, FileAttributes::empty())).await)
+    }
+
+    /// As `open`.
+    pub async fn opendir(&self, path: String) -> Answer<Held> {
+        let (number, channel) = self.to_open(false);
+        held(number, &channel, channel.answered(channel.raw.opendir(path)).await)
+    }
+
+    /// There is room for another one when this was sent, which is when it is first polled.
+    pub async fn close(&self, held: Held) -> Answer<Status> {
+        let channel = self.channel(held.channel);
+        let mut closing = pin!(channel.answered(channel.raw.close(held.name)));
+        let answer = match poll!(&mut closing) {
+            Poll::Ready(answer) => Either::Left(answer),
+            Poll::Pending => Either::Right(closing),
+        };
+        channel.open.fetch_sub(1, Ordering::Relaxed);
+        match answer {
+            Either::Left(answer) => answer,
+            Either::Right(closing) => closing.await,
+        }
+    }
+}
+
+fn held(number: usize, channel: &Channel, opened: Answer<Handle>) -> Answer<Held> {
+    if opened.is_err() {
+        channel.open.fetch_sub(1, Ordering::Relaxed);
+    }
+    opened.map(|opened| Held { channel: number, name: opened.handle })
+}
+
+/// Over the first channel.
+macro_rules! by_path {
     ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
         impl Session {
             $(pub async fn $name(&self, $($argument: $kind),*) -> Answer<$answer> {
-                self.answered(self.raw.$name($($argument),*)).await
+                let channel = self.channel(0);
+                channel.answered(channel.raw.$name($($argument),*)).await
             })*
         }
     };
 }
 
-requests! {
+/// Over the channel that it was opened over.
+macro_rules! by_handle {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
+        impl Session {
+            $(pub async fn $name(&self, held: Held, $($argument: $kind),*) -> Answer<$answer> {
+                let channel = self.channel(held.channel);
+                channel.answered(channel.raw.$name(held.name, $($argument),*)).await
+            })*
+        }
+    };
+}
+
+by_path! {
     init() -> Version;
     limits() -> LimitsExtension;
     realpath(path: &str) -> Name;
-    open(path: String, flags: OpenFlags, attributes: FileAttributes) -> Handle;
-    opendir(path: String) -> Handle;
-    readdir(handle: String) -> Name;
-    read(handle: String, offset: u64, length: u32) -> Data;
-    write(handle: String, offset: u64, bytes: Vec<u8>) -> Status;
-    fsync(handle: String) -> Status;
-    close(handle: String) -> Status;
     stat(path: String) -> Attrs;
     lstat(path: String) -> Attrs;
-    fstat(handle: String) -> Attrs;
     statvfs(path: String) -> Statvfs;
     mkdir(path: String, attributes: FileAttributes) -> Status;
     remove(path: String) -> Status;
     rename(from: String, to: String) -> Status;
     hardlink(from: String, to: String) -> Status;
     extended(name: &str, data: Vec<u8>) -> Packet;
+}
+
+by_handle! {
+    readdir() -> Name;
+    read(offset: u64, length: u32) -> Data;
+    write(offset: u64, bytes: Vec<u8>) -> Status;
+    fsync() -> Status;
+    fstat() -> Attrs;
 }
 
 #[cfg(test)]

@@ -20,9 +20,16 @@ impl Shell {
         self.usable.load(Ordering::Relaxed)
     }
 
-    /// A line that broke says nothing of the shell behind it.
+    /// So that it runs when the first checksum is wanted.
+    pub fn start(&self, link: &Link) {
+        if self.is_usable() {
+            link.sums.start();
+        }
+    }
+
+    /// A line that broke says nothing of the shell behind it, nor does a server that opens no further channel now.
     pub async fn sha256(&self, link: &Link, remote: &str, size_bytes: u64) -> Option<[u8; 32]> {
-        let found = link.sums.sha256(remote, size_bytes).await;
+        let Ok(found) = link.sums.sha256(remote, size_bytes).await else { return None };
         if found.is_none() && link.is_alive() && self.usable.swap(false, Ordering::Relaxed) {
             tracing::warn!(origin = &*link.place, "its shell gave no checksum; what is sent there is read back from now on");
         }
