@@ -43,7 +43,7 @@ STARTS_TASKS = {
     "stager/tasks.py": "it is the register",
     "stager/runtime/node_link.py": "the one that runs the link waits for it, and takes its exception",
     "stager/runtime/node_calls.py": "each call that needs the origin waits for the word to the node, and raises its exception",
-    "stager/runtime/transfer_calls.py": "it hands each exception to those who asked",
+    "stager/runtime/together.py": "it hands each exception to those who asked",
     "stager/service/commands.py": "it only waits for an event, beside something else, and is ended at once",
 }
 # hash() differs from process to process, so a decision that rests on it cannot be replayed.

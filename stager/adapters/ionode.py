@@ -185,8 +185,11 @@ class IoNode(OriginCalls):
     async def ack_events(self, seq: int) -> None:
         await self.call(said.NoAnswer, "POST", "/v1/events/ack", {"seq": seq})
 
-    async def delete_replica(self, file_id: str, generation: str, *, command_id: str) -> None:
-        await self.call(said.NoAnswer, "DELETE", f"/v1/replicas/{part(file_id)}/{part(generation)}", command_id=command_id)
+    async def delete_replicas(self, asked: Sequence[tuple[str, str, str]]) -> list[StagerError | None]:
+        """Of (file id, generation, command id) each: None, or why it was refused."""
+        body = {"replicas": [{"file_id": file, "generation": generation, "command_id": command} for file, generation, command in asked]}
+        answers = (await self.call(said.DeletedAnswers, "POST", "/v1/replicas/delete", body)).answers
+        return [None if answer.error is None else error_from(answer.error.fault()) for answer in answers]
 
     async def put_reservation(self, reservation_id: str, size_bytes: int) -> None:
         await self.call(said.NoAnswer, "PUT", f"/v1/reservations/{part(reservation_id)}", {"bytes": size_bytes}, command_id=reservation_id)

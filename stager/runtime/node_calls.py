@@ -16,16 +16,17 @@ from typing import Any
 from stager.adapters.ionode import IoNode, is_lost
 from stager.model.errors import InvalidInput, StagerError
 from stager.planning.transport import STRIPE_BYTES
-from stager.ports import Put
+from stager.ports import Body, Put
 from stager.runtime.allowances import NodeAllowances, NotAskedError
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.outstanding import Outstanding
 from stager.runtime.peering import PeerTeller
-from stager.runtime.transfer_calls import TransferCalls
+from stager.runtime.together import Together
 from stager.runtime.wire_events import node_event
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 from stager.tasks import Tasks
+from stager.wire.node import TransferAnswer
 
 log = logging.getLogger(__name__)
 CALLS_MAX = 32
@@ -70,7 +71,8 @@ class NodeCalls:
         self.tasks = Tasks()
         self.readied: dict[str, tuple[float, int]] = {}
         self.slots = asyncio.Semaphore(CALLS_MAX)
-        self.transfer_calls = TransferCalls(client)
+        self.transfer_calls = Together(self._ask_transfers)
+        self.delete_calls = Together(self._ask_deletes)
         # Transfers that the node goes on with, and whose limits cannot be told before their credentials are there.
         self.untold: set[str] = set()
 
@@ -98,6 +100,7 @@ class NodeCalls:
 
     async def close(self) -> None:
         self.transfer_calls.close()
+        self.delete_calls.close()
         await self.allowances.close()
         await self.peers.close()
         await self.tasks.close()
@@ -190,7 +193,7 @@ class NodeCalls:
                     body["on_exists"] = "replace"
                 elif isinstance(wanted, cmd.Upload) and wanted.made_at is not None:
                     body["made_s_ago"] = made_s_ago(wanted.made_at, self.clock())
-                answer = await self.transfer_calls.ask(command.transfer, body, command.id)
+                answer = await self.transfer_calls.ask((command.transfer, body, command.id))
         except NotAskedError:
             return
         except StagerError as problem:
@@ -200,6 +203,14 @@ class NodeCalls:
         end = answer.end()
         if end is not None and (event := node_event(self.node, end)) is not None:
             self.put(event)
+
+    async def _ask_transfers(self, asked: Sequence[tuple[str, Body, str]]) -> Sequence[TransferAnswer | StagerError]:
+        if len(asked) > 1:
+            return await self.client.put_transfers(asked)
+        return [await self.client.put_transfer(transfer, body, command_id=command_id) for transfer, body, command_id in asked]
+
+    async def _ask_deletes(self, asked: Sequence[tuple[str, str, str]]) -> Sequence[StagerError | None]:
+        return await self.client.delete_replicas(asked)
 
     async def is_ours(self, origin_id: str, upload: cmd.Upload) -> bool:
         """Whether what is at its destination now is the earlier making that we left there."""
@@ -218,8 +229,7 @@ class NodeCalls:
 
     async def delete_replica(self, command: cmd.DeleteReplica) -> None:
         try:
-            async with self.slots:
-                await self.client.delete_replica(command.file, command.generation, command_id=command.id)
+            await self.delete_calls.ask((command.file, command.generation, command.id))
         except StagerError as problem:
             if self._is_lost(problem):
                 return

@@ -17,6 +17,7 @@ from stager.adapters.run_records import RunRecords
 from stager.model.errors import Refused, StagerError
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.node_link import NodeLink
+from stager.runtime.together import TOGETHER_MAX
 from stager.scheduler.state import NEVER, OVER, State
 from stager.scheduler.states import CopyState, RunState
 from stager.service.inquiry import Inquiry
@@ -43,18 +44,25 @@ class NodeReplicas:
 
     async def drop(self, replicas: Sequence[Replica]) -> list[Replica]:
         """Those that are gone. The Machine learns from each node's own word what it has left."""
-        dropped = [replica for replica in replicas if await self._drop(replica)]
-        for node in dict.fromkeys(replica.node for replica in dropped):
-            await self.links[node].report_again()
-        return dropped
+        dropped: set[Replica] = set()
+        for node in dict.fromkeys(replica.node for replica in replicas):
+            there = [replica for replica in replicas if replica.node == node]
+            gone = await self._drop(self.links[node], there)
+            if gone:
+                await self.links[node].report_again()
+            dropped.update(gone)
+        return [replica for replica in replicas if replica in dropped]
 
-    async def _drop(self, replica: Replica) -> bool:
-        try:
-            client = self.links[replica.node].client
-            await client.delete_replica(replica.file, replica.generation, command_id=f"gc-{self.epoch}")
-        except StagerError:
-            return False
-        return True
+    async def _drop(self, link: NodeLink, replicas: Sequence[Replica]) -> list[Replica]:
+        gone: list[Replica] = []
+        for begin in range(0, len(replicas), TOGETHER_MAX):
+            asked = replicas[begin : begin + TOGETHER_MAX]
+            try:
+                answers = await link.client.delete_replicas([(each.file, each.generation, f"gc-{self.epoch}") for each in asked])
+            except StagerError:
+                break
+            gone += [replica for replica, refused in zip(asked, answers, strict=True) if refused is None]
+        return gone
 
 
 class RunRemoval:

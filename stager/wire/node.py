@@ -195,6 +195,18 @@ class AskedAnswers(NodeMessage, frozen=True, kw_only=True):
     answers: list[AskedAnswer]
 
 
+class DeletedAnswer(NodeMessage, frozen=True, kw_only=True):
+    """`error`: why it was refused."""
+
+    error: NodeError | None = None
+
+
+class DeletedAnswers(NodeMessage, frozen=True, kw_only=True):
+    """To POST /v1/replicas/delete, in the order of what was asked."""
+
+    answers: list[DeletedAnswer]
+
+
 class StatEntry(NodeMessage, frozen=True, kw_only=True):
     """The entry at a path of an origin. `error`: why nothing can be said of it."""
 

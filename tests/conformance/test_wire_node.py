@@ -125,6 +125,7 @@ def test_a_quarantined_replica_is_reported_as_such() -> None:
         ("transfer.response", said.TransferAnswer),
         ("transfer_done.response", said.TransferAnswer),
         ("transfers_asked.response", said.AskedAnswers),
+        ("replicas_deleted.response", said.DeletedAnswers),
         ("origin_stat.response", said.StatAnswer),
         ("origin_probe.response", said.ProbeAnswer),
         ("origin_erase.response", said.EraseAnswer),

@@ -15,6 +15,7 @@ from typing import Any
 
 from stager import wire
 from stager.client import Client, connect
+from stager.client.socket import ALREADY_HELD_EXIT
 from stager.model.files import Destination, File, Location, OnExists, Source
 from stager.model.topology import embedded
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
@@ -49,9 +50,14 @@ class Rig:
         log = (self.stager.state_dir / "scheduler.log").open("ab")
         words = ["--state-dir", str(self.stager.state_dir), "--capacity", str(CAPACITY_BYTES), "--cores", "2"]
         environment = {**self.stager.environment(), **env}
-        started(SCHEDULER, words, environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        process = started(SCHEDULER, words, environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         log.close()
-        return wait_until(self._ready, "the scheduler to be ready")
+        client = self.until(lambda: self._ready() or process.poll() is not None, "the scheduler to be ready")
+        if isinstance(client, Client):
+            return client
+        # A child of the one before it may hold the lock for a moment.
+        assert process.returncode == ALREADY_HELD_EXIT, self.stager.log_tail()
+        return self._start(env)
 
     def _ready(self) -> Client | None:
         client = connect(self.stager.state_dir)

@@ -42,11 +42,11 @@ def fetch(path: str, transfer: str) -> dict[str, object]:
     }
 
 
-async def ends(client: NodeClient, count: int) -> list[said.NodeEvent]:
-    """Of so many transfers, in the order of the node's events."""
+async def ends(client: NodeClient, count: int, after: int = 0) -> list[said.NodeEvent]:
+    """So many, in the order of the node's events."""
     found: list[said.NodeEvent] = []
     while len(found) < count:
-        page = await client.poll_events(found[-1].seq if found else 0, wait_s=10)
+        page = await client.poll_events(found[-1].seq if found else after, wait_s=10)
         assert page.events and not page.gap
         found += page.node_events()
     return found
@@ -69,6 +69,23 @@ def test_what_is_fetched_is_told_of_and_is_part_of_the_state(rig: Rig) -> None:
         assert {entry.transfer_id: entry.bytes_done for entry in await client.transfers()} == {"t-1": 4, "t-2": 8}
         report = node_reported("node0", await client.node(), await client.state())
         assert {seen.file: seen.size_bytes for seen in report.replicas} == {"f-one": 4, "f-two": 8} and report.transfers == ()
+        client.close()
+
+    asyncio.run(play())
+
+
+def test_replicas_are_deleted_many_in_a_call_and_refused_each_for_itself(rig: Rig) -> None:
+    async def play() -> None:
+        client = rig.client()
+        for transfer, path in (("t-1", "one"), ("t-2", "two")):
+            await client.put_transfer(transfer, fetch(path, transfer), command_id=f"c-{transfer}")
+        last = (await ends(client, 2))[-1].seq
+        asked = [("f-one", "t-1", "c-5"), ("f two", "t-2", "c-6"), ("f-two", "t-2", "c-7"), ("f-none", "t-9", "c-8")]
+        answers = await client.delete_replicas(asked)
+        assert [answer and answer.code for answer in answers] == [None, "bad_request", None, None]
+        told = [node_event("node0", fact) for fact in await ends(client, 2, last)]
+        assert {(event.file, event.cause) for event in told if isinstance(event, ev.ReplicaDeleted)} == {("f-one", "c-5"), ("f-two", "c-7")}
+        assert (await client.state()).replicas == []
         client.close()
 
     asyncio.run(play())

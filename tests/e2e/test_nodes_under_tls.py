@@ -145,7 +145,7 @@ def test_nobody_gets_in_by_a_wrong_certificate(net: Network, start: Start, clien
     told = client.run(["curl", "-sS", "-m", "20", f"http://{node.address}/v1/node", "-H", f"Authorization: Bearer {token(node)}"]).stdout
     assert "tls_required" in told
     for words in ("certificate has expired", "it speaks no TLS", "not of this cluster's authority"):
-        assert words in node.log_text()
+        node.wait_for_log(words)
     assert node.get("/v1/state")["replicas"] == []
     assert push(client, node, "f1").returncode == 0
 

@@ -92,7 +92,7 @@ def test_a_damaged_file_is_told_before_a_wrong_byte_leaves_and_healed_by_a_new_p
     assert bytes(came) == body[: len(came)] and len(came) <= 3 * MIB
     assert error_of(s3.get_object, Bucket="bucket", Key="k") == ("ObjectCorrupt", 422)
     assert error_of(s3.head_object, Bucket="bucket", Key="k")[1] == 422
-    assert "quarantined an object" in face.node.log_text()
+    face.node.wait_for_log("quarantined an object")
     s3.put_object(Bucket="bucket", Key="k", Body=body)
     assert s3.get_object(Bucket="bucket", Key="k")["Body"].read() == body
 
@@ -115,7 +115,7 @@ def test_the_scrubber_and_fsck_find_what_nobody_reads(face: S3Face) -> None:
     s3 = face.client()
     assert error_of(s3.head_object, Bucket="bucket", Key="damaged")[1] == 422
     assert s3.get_object(Bucket="bucket", Key="sound")["Body"].read() == noise(3 * MIB + 1)
-    assert "quarantined an object" in face.node.log_text()
+    face.node.wait_for_log("quarantined an object")
 
 
 def test_a_full_share_says_so_at_once_and_sdks_do_not_try_again(face: S3Face) -> None:

@@ -96,6 +96,10 @@ class IoNode:
     def log_text(self) -> str:
         return self.server.log_text() if self.server else ""
 
+    def wait_for_log(self, words: str) -> None:
+        """Until its log has these words: a node may answer a call before it logs what it made of it."""
+        wait_until(lambda: words in self.log_text(), f"the node to log {words!r}")
+
     def call(self, method: str, path: str, body: Any = None, *, headers: dict[str, str] | None = None) -> httpx.Response:
         """One call with all that every call carries; `headers` go over it. The caller judges the answer."""
         assert self._http is not None, "not started"

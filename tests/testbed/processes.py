@@ -95,9 +95,21 @@ def parent_of(pid: int) -> int | None:
 
 
 def is_zombie(pid: int) -> bool:
+    """Dead, and waits for its parent. While it is being killed its first thread may be so, and another still hold its files and locks."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "Z"
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        return state == "Z" and os.listdir(f"/proc/{pid}/task") == [str(pid)]
     return False
+
+
+def threads_of(pid: int) -> str:
+    """What each of its threads is at, for a message: of one that does not end."""
+    found = []
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*"), key=lambda task: int(task.name)):
+        with contextlib.suppress(OSError):
+            state = (task / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+            found.append(f"{task.name} {(task / 'comm').read_text().strip()} {state} {(task / 'wchan').read_text()}")
+    return ", ".join(found)
 
 
 def is_alive(pid: int) -> bool:

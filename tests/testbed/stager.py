@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.testbed.forked import CLI, hear_ctrl_c, started
 from tests.testbed.places import PROJECT, ionode_binary
-from tests.testbed.processes import HERE, Where, command_line, pid_in
+from tests.testbed.processes import HERE, Where, command_line, pid_in, threads_of
 from tests.testbed.waiting import wait_until
 
 END_S = 120.0
@@ -119,7 +119,7 @@ class Stager:
                 os.kill(pid, signal.SIGTERM)
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not self.living(), "stager's processes to end", END_S)
-        stubborn = [f"{pid}: {command_line(pid)}" for pid in self.living()]
+        stubborn = [f"{pid}: {command_line(pid)} ({threads_of(pid)})" for pid in self.living()]
         for pid in self.living():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -395,3 +395,14 @@ def test_a_pid_in_a_file_is_that_of_the_process_which_wrote_it(short_dir: Path) 
         sleeping.kill()
         sleeping.wait()
     assert pid_in(file, sleeping.pid) is None
+
+
+def test_a_process_lives_until_the_last_of_its_threads_has_ended() -> None:
+    """It holds its files and its locks as long."""
+    words = "import ctypes, sys, threading; threading.Thread(target=sys.stdin.read).start(); ctypes.CDLL(None).pthread_exit(None)"
+    with subprocess.Popen([sys.executable, "-c", words], stdin=subprocess.PIPE) as process:
+        stat = Path(f"/proc/{process.pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", "the first thread to end")
+        assert is_alive(process.pid)
+        process.kill()
+        wait_until(lambda: not is_alive(process.pid), "the others to end")

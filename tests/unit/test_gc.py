@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from stager.model.errors import Transient
+from stager.model.errors import StagerError, Transient
 from stager.model.files import Destination, File, Location
 from stager.model.ids import produced_file_id
 from stager.model.topology import embedded
@@ -73,10 +74,11 @@ class ScriptedLink:
         self.reports = 0
         self.deleted: list[str] = []
 
-    async def delete_replica(self, file: str, generation: str, *, command_id: str) -> None:
+    async def delete_replicas(self, asked: Sequence[tuple[str, str, str]]) -> list[StagerError | None]:
         if self.away:
             raise Transient("gone", code="connection_lost")
-        self.deleted.append(generation)
+        self.deleted += [generation for _, generation, _ in asked]
+        return [Transient("read", code="replica_busy") if generation == "busy" else None for _, generation, _ in asked]
 
     async def report_again(self) -> None:
         self.reports += 1
@@ -84,7 +86,7 @@ class ScriptedLink:
 
 def test_each_replica_is_deleted_on_its_own_node_and_a_node_that_is_away_keeps_its() -> None:
     links: dict[str, Any] = {"io0": ScriptedLink(), "io1": ScriptedLink(away=True), "io2": ScriptedLink()}
-    replicas = [Replica("io0", "f", "g0", 1), Replica("io1", "f", "g1", 1), Replica("io0", "h", "g2", 1)]
+    replicas = [Replica("io0", "f", "g0", 1), Replica("io1", "f", "g1", 1), Replica("io0", "h", "g2", 1), Replica("io0", "h", "busy", 1)]
     dropped = asyncio.run(NodeReplicas(links, 3).drop(replicas))
-    assert dropped == [replicas[0], replicas[2]] and links["io0"].deleted == ["g0", "g2"]
+    assert dropped == [replicas[0], replicas[2]] and links["io0"].deleted == ["g0", "g2", "busy"]
     assert [each.reports for each in links.values()] == [1, 0, 0]

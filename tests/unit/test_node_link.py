@@ -89,10 +89,11 @@ class ScriptedNode:
     async def poll_events(self, after: int, *, wait_s: float) -> EventPage:
         raise await self.polled.get()
 
-    async def delete_replica(self, file_id: str, generation: str, *, command_id: str) -> None:
+    async def delete_replicas(self, asked: Sequence[tuple[str, str, str]]) -> list[StagerError | None]:
         if self.deleting is not None:
             raise self.deleting
-        self.deleted.append(command_id)
+        self.deleted += [command_id for _, _, command_id in asked]
+        return [None] * len(asked)
 
 
 class Bed:

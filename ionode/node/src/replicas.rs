@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use stager_core::error::{ApiError, Code};
+use stager_core::ids::check_id;
 use stager_core::record::Record;
 use stager_core::replica::{Replica, ReplicaKey, ReplicaKind};
 use stager_core::stripes::Layout;
@@ -25,7 +26,7 @@ use crate::failure::{at, bad_request};
 use crate::fingerprints::Fingerprints;
 use crate::in_flight::InFlightReplica;
 use crate::store::{tree, Place, Store};
-use crate::wire::{Fact, SourceAnswer};
+use crate::wire::{AskedDelete, DeletedAnswer, DeletedAnswers, DeletesRequest, Fact, SourceAnswer};
 
 /// Returns when the replica is out of sight; its event follows when it is gone.
 pub fn delete(fingerprints: &Arc<Fingerprints>, cause: Cause, key: ReplicaKey) -> Result<(), ApiError> {
@@ -41,6 +42,18 @@ pub fn delete(fingerprints: &Arc<Fingerprints>, cause: Cause, key: ReplicaKey) -
     };
     tokio::spawn(finishing.in_current_span());
     Ok(())
+}
+
+/// Each for itself.
+pub fn delete_all(fingerprints: &Arc<Fingerprints>, cause: &Cause, asked: DeletesRequest) -> DeletedAnswers {
+    let one = |asked: AskedDelete| {
+        check_id("file id", &asked.file_id)?;
+        check_id("generation", &asked.generation)?;
+        asked.command_id.as_deref().map_or(Ok(()), |command_id| check_id("command id", command_id))?;
+        let cause = Cause { command_id: asked.command_id, ..cause.clone() };
+        delete(fingerprints, cause, ReplicaKey::new(asked.file_id, asked.generation))
+    };
+    DeletedAnswers { answers: asked.replicas.into_iter().map(|asked| DeletedAnswer { error: one(asked).err() }).collect() }
 }
 
 async fn finish_delete(fingerprints: &Arc<Fingerprints>, cause: &Cause, key: &ReplicaKey) -> Result<(), ApiError> {

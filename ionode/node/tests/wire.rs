@@ -101,6 +101,7 @@ const REQUESTS: &[(&str, Check)] = &[
     ("transfer_fetch.stripe.request.json", request::<TransferRequest>),
     ("transfer_push.request.json", request::<TransferRequest>),
     ("transfer_fetch.request.json", request::<TransferRequest>),
+    ("replicas_delete.request.json", request::<DeletesRequest>),
     ("transfers_asked.request.json", request::<TransfersRequest>),
     ("transfer_upload.request.json", request::<TransferRequest>),
     ("transfer_upload.late.request.json", request::<TransferRequest>),
@@ -162,6 +163,7 @@ const ANSWERS: &[(&str, Check)] = &[
     ("transfer.response.json", whole::<TransferAnswer>),
     ("transfer_done.response.json", whole::<TransferAnswer>),
     ("transfer_failed.response.json", whole::<TransferAnswer>),
+    ("replicas_deleted.response.json", whole::<DeletedAnswers>),
     ("transfers_asked.response.json", whole::<AskedAnswers>),
     ("transfers.response.json", whole::<TransfersAnswer>),
 ];

@@ -41,6 +41,7 @@ const PATTERNS: &[&str] = &[
     "/v1/replicas/*/*/manifest",
     "/v1/replicas/*/*/source",
     "/v1/replicas/*/*/verify",
+    "/v1/replicas/delete",
     "/v1/reservations/*",
     "/v1/shutdown",
     "/v1/state",

@@ -313,6 +313,9 @@ async fn of_transfers(call: &Call, segments: &[&str]) -> Result<Answer, Failure>
 }
 
 async fn of_replicas(call: Call, segments: &[&str]) -> Result<Answer, Failure> {
+    if let ("POST", ["delete"]) = (call.method.as_str(), segments) {
+        return Ok(answer::accepted(&replicas::delete_all(&call.node.fingerprints, &call.cause, call.body()?)));
+    }
     let [file_id, generation, rest @ ..] = segments else { return Err(unknown(&call).into()) };
     check_id("file id", file_id)?;
     check_id("generation", generation)?;

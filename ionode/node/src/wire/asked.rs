@@ -1,4 +1,4 @@
-//! Several transfers in one call. May know nothing of what is done with them.
+//! Several transfers, or deletes, in one call. May know nothing of what is done with them.
 //!
 //! The one rule: answers come in the order of what was asked.
 
@@ -32,4 +32,29 @@ pub struct AskedAnswers {
 pub enum AskedAnswer {
     Accepted(Box<TransferAnswer>),
     Refused { error: ApiError },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeletesRequest {
+    pub replicas: Vec<AskedDelete>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskedDelete {
+    pub file_id: String,
+    pub generation: String,
+    pub command_id: Option<String>,
+}
+
+/// In the order they were asked for in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeletedAnswers {
+    pub answers: Vec<DeletedAnswer>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeletedAnswer {
+    pub error: Option<ApiError>,
 }

@@ -1,4 +1,4 @@
-"""Transfers go to a node many in a call: each is answered for itself, in order, and none is lost with another."""
+"""What is asked of a node many times goes many in a call: each is answered for itself, in order, and none is lost with another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stager.model.errors import Refused, StagerError, Transient
-from stager.runtime.transfer_calls import TOGETHER_MAX, TransferCalls
+from stager.runtime.together import TOGETHER_MAX, Together
 
 Answer = dict[str, Any] | StagerError
 
@@ -23,23 +23,17 @@ class FakeNode:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def put_transfer(self, transfer_id: str, body: Mapping[str, Any], *, command_id: str) -> dict[str, Any]:
-        (said,) = await self.put_transfers([(transfer_id, body, command_id)])
-        if isinstance(said, StagerError):
-            raise said
-        return said
-
-    async def put_transfers(self, asked: Sequence[tuple[str, Mapping[str, Any], str]]) -> list[Answer]:
-        self.calls.append([transfer for transfer, _, _ in asked])
+    async def answers(self, asked: Sequence[tuple[str, Mapping[str, Any], str]]) -> list[Answer]:
+        self.calls.append([name for name, _, _ in asked])
         await self.gate.wait()
         if self.broken is not None:
             raise self.broken
-        return [self.refused.get(transfer, {"of": transfer, "command": command, **body}) for transfer, body, command in asked]
+        return [self.refused.get(name, {"of": name, "command": command, **body}) for name, body, command in asked]
 
 
 async def asked_of(node: FakeNode, names: Sequence[str]) -> list[Any]:
-    calls = TransferCalls(node)  # type: ignore[arg-type]
-    return await asyncio.gather(*(calls.ask(name, {"n": name}, f"c-{name}") for name in names), return_exceptions=True)
+    calls = Together(node.answers)
+    return await asyncio.gather(*(calls.ask((name, {"n": name}, f"c-{name}")) for name in names), return_exceptions=True)
 
 
 def test_those_that_come_together_go_in_one_call_in_their_order() -> None:
@@ -57,18 +51,18 @@ def test_what_comes_while_a_call_is_under_way_goes_with_the_next() -> None:
     async def main() -> None:
         node = FakeNode()
         node.gate.clear()
-        calls = TransferCalls(node)  # type: ignore[arg-type]
-        first = asyncio.create_task(calls.ask("t0", {}, "c"))
+        calls = Together(node.answers)
+        first = asyncio.create_task(calls.ask(("t0", {}, "c")))
         while not node.calls:
             await asyncio.sleep(0)
-        others = [asyncio.create_task(calls.ask(f"t{number}", {}, "c")) for number in (1, 2, 3)]
+        others = [asyncio.create_task(calls.ask((f"t{number}", {}, "c"))) for number in (1, 2, 3)]
         await asyncio.sleep(0)
         others[1].cancel()
         await asyncio.sleep(0)
         node.gate.set()
         assert (await first)["of"] == "t0" and (await others[2])["of"] == "t3"
         assert node.calls == [["t0"], ["t1", "t3"]], "nothing is asked for who went away"
-        assert (await calls.ask("t4", {}, "c"))["of"] == "t4", "it begins again after a rest"
+        assert (await calls.ask(("t4", {}, "c")))["of"] == "t4", "it begins again after a rest"
 
     asyncio.run(main())
 
@@ -90,8 +84,8 @@ def test_nobody_waits_for_a_call_that_was_given_up(count: int) -> None:
     async def main() -> None:
         node = FakeNode()
         node.gate.clear()
-        calls = TransferCalls(node)  # type: ignore[arg-type]
-        waiting = [asyncio.create_task(calls.ask(f"t{number}", {}, "c")) for number in range(count)]
+        calls = Together(node.answers)
+        waiting = [asyncio.create_task(calls.ask((f"t{number}", {}, "c"))) for number in range(count)]
         while not node.calls:
             await asyncio.sleep(0)
         calls.close()
