@@ -5,9 +5,13 @@ reading text.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from stager.model.errors import AWAY_CODE, ErrorClass
-from stager.wire import ErrorBody
+
+if TYPE_CHECKING:
+    # Not when it runs: a Ctrl-C that breaks into this import is told of with what stands here.
+    from stager.wire import ErrorBody
 
 
 class Exit(IntEnum):

@@ -54,6 +54,28 @@ with CtrlC() as ctrl_c:
 """
 
 
+WHILE_C_CODE_IS_IMPORTED = """
+import os
+import signal
+import sys
+from stager.cli.start import main
+
+class CtrlC:
+    pressed = False
+
+    def find_spec(self, name, path=None, target=None):
+        if self.pressed and not name.startswith("stager.cli."):
+            print("imported after it:", name, file=sys.stderr)
+        elif name == "numbers":
+            self.pressed = True
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC())
+sys.argv = ["stager", "validate", "--help"]
+main()
+"""
+
+
 def pressed(stager: Stager, words: list[str], when: str, more: int = 0, after_s: float = 0.0) -> tuple[int, str, bool]:
     """Exit code, what it said, and whether it came so far: Ctrl-C when the module `when` is imported and so many others after it."""
     environment = stager.environment() | {"PYTHONPROFILEIMPORTTIME": "1"}
@@ -109,6 +131,13 @@ def test_while_an_object_ends() -> None:
     words = [sys.executable, "-c", WHEN_AN_OBJECT_ENDS]
     found = subprocess.run(words, capture_output=True, text=True, timeout=60, preexec_fn=hear_ctrl_c)
     assert (found.stdout, found.stderr) == ("heard True\n", "")
+
+
+def test_what_was_being_imported_is_not_imported_again_to_say_so() -> None:
+    """`msgspec` imports `decimal`, and this `numbers`: C code that is begun a second time may say so, or worse."""
+    words = [sys.executable, "-c", WHILE_C_CODE_IS_IMPORTED]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=60, preexec_fn=hear_ctrl_c)
+    assert (found.returncode, found.stdout, found.stderr.split()) == (Exit.INTERRUPTED, "", ["interrupted"])
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 0.2, 0.5, 1.2])
