@@ -4,8 +4,9 @@ May know: sqlite3, the model. One rule: of each link and direction the newest ru
 first; which origin it is stands there as a digest, so no name of a host or a user does. A stager that does not know the table leaves it
 alone, so the format stays the same.
 
-Small files and large ones are counted apart: a thousand of the small would leave nothing that tells of the rate. Those that began first
-are kept without a gap, so that of each of them is known how many others were under way when it began.
+Small files and large ones are counted apart: thousands of the small would leave nothing that tells of the rate. Those that began first
+are kept without a gap, so that of each of them is known how many others were under way when it began. Where one kind of a run is cut off,
+what began later of the other looks as if it had been alone, and is not told of.
 
 Copies from node to node are moves over one link more, whatever nodes they are. How long each waited for its turn stands in a table of its
 own, which came later.
@@ -14,7 +15,10 @@ own, which came later.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from math import inf
+from operator import attrgetter
 from pathlib import Path
 
 from stager.model.link import SMALL_BYTES, Move
@@ -24,7 +28,7 @@ BETWEEN_NODES = "between nodes"
 # (transfer, the digest of its link, the move).
 Seen = tuple[str, str, Move]
 # Of each link, direction and kind. A run is kept whole, up to the second of these, while all newer ones have fewer than the first.
-KEPT, KEPT_OF_RUN = 1_500, 1_000
+KEPT, KEPT_OF_RUN = 3_000, 3_000
 TABLES = (
     "CREATE TABLE IF NOT EXISTS moves (transfer TEXT PRIMARY KEY, link TEXT NOT NULL, run TEXT NOT NULL, is_fetch INTEGER NOT NULL, "
     "begun_at REAL NOT NULL, ended_at REAL NOT NULL, moved_bytes INTEGER NOT NULL, read_back INTEGER NOT NULL) WITHOUT ROWID",
@@ -88,6 +92,17 @@ def read(path: Path) -> dict[str, list[Move]]:
         rows = db.execute(READ_WAITS if "move_waits" in tables else READ)
         for link, run, is_fetch, begun_at, ended_at, moved_bytes, read_back, waited_s in rows:
             found.setdefault(link, []).append(Move(run, bool(is_fetch), begun_at, ended_at, moved_bytes, bool(read_back), waited_s))
-        return found
+        return {link: list(without_gaps(there)) for link, there in found.items()}
     finally:
         db.close()
+
+
+def without_gaps(there: Iterable[Move]) -> Iterator[Move]:
+    """Of each run and direction what began until the first kind was cut off; all of the other where none of it began until then."""
+    way = attrgetter("run", "is_fetch")
+    for _, one in groupby(sorted(there, key=way), way):
+        moves = sorted(one, key=lambda move: move.begun_at)
+        kinds = [[move for move in moves if (move.moved_bytes > SMALL_BYTES) is large] for large in (False, True)]
+        until = min(kind[KEPT_OF_RUN - 1].begun_at if len(kind) >= KEPT_OF_RUN else inf for kind in kinds)
+        for kind in kinds:
+            yield from [move for move in kind if move.begun_at <= until] or kind

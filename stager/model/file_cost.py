@@ -32,10 +32,11 @@ PART_FILES, PARTS_MIN, LEFT_MAX = 24, 12, 0.8
 # Of what one transfer takes: fewer under way for so long make no end of a crowd. Those that began together end together, and the next ones
 # begin when that has been heard of.
 GAP_SHARE = 0.5
-# Files that ended in a crowd came one by one if their begins are spread over so much of the time over which their ends are. None waited for
-# its turn if that took no more than so much of what a transfer takes, and none for another on the line if a transfer took no longer than
-# so many times as long as the first one did, and the quick ones.
-SPREAD_SHARE, TURN_SHARE, ALONE_MAX, QUICK_SHARE = 0.9, 0.1, 1.3, 0.1
+# Files that ended in a crowd came one by one if their begins are spread over so much of the time over which their ends are, the first and
+# the last EDGE_SHARE left out. None waited for its turn if that took no more than so much of what a transfer takes. None waited for another
+# on the line if a transfer took no longer than so many times as long as the first one did, and the quick ones; or as the third that had the
+# fewest beside them, where the third with the most had so many times as many.
+SPREAD_SHARE, EDGE_SHARE, TURN_SHARE, ALONE_MAX, QUICK_SHARE, FEWER_MIN = 0.85, 0.1, 0.1, 1.3, 0.1, 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +116,23 @@ def crowds(traffic: Traffic, weights: Mapping[str, float], mean_bytes_max: float
         if spans and begin - spans[-1][1] <= GAP_SHARE * usual_s(traffic.ended(*spans[-1])):
             begin = spans.pop()[0]
         spans.append((begin, end))
-    each = [crowd_of(traffic, traffic.ended(*span), weights) for span in spans]
+    if not spans:
+        return []
+    unslowed = others_slow_none([move for move in traffic.moves if move.moved_bytes <= mean_bytes_max], traffic)
+    each = [crowd_of(traffic, traffic.ended(*span), weights, unslowed=unslowed) for span in spans]
     return [crowd for crowd in each if crowd is not None and crowd.passed_bytes <= crowd.files * mean_bytes_max]
 
 
 def usual_s(moves: Sequence[Move]) -> float:
     """What one of them takes; 0: there is none."""
-    return median([move.took_s for move in moves], [1.0] * len(moves)) if moves else 0.0
+    return middle([move.took_s for move in moves]) if moves else 0.0
 
 
-def crowd_of(traffic: Traffic, moves: Sequence[Move], weights: Mapping[str, float]) -> Crowd | None:
+def crowd_of(traffic: Traffic, moves: Sequence[Move], weights: Mapping[str, float], *, unslowed: bool) -> Crowd | None:
     """From the first end to the last: what came before it is latency. None where one transfer takes as long as all that: they may have gone
-    on side by side. None as well where the line kept up with what came.
+    on side by side. None as well where the line kept up with what came. `unslowed`: no file of this line takes longer for those beside it.
     """
-    if not moves or kept_up(moves):
+    if not moves or kept_up(moves, unslowed=unslowed):
         return None
     first, last = moves[0].ended_at, moves[-1].ended_at
     files = sum(move.ended_at > first for move in moves)
@@ -138,19 +142,37 @@ def crowd_of(traffic: Traffic, moves: Sequence[Move], weights: Mapping[str, floa
     return Crowd(files, last - first, traffic.passed_bytes(first, last), first_s, files * weights[moves[-1].run])
 
 
-def kept_up(moves: Sequence[Move]) -> bool:
+def kept_up(moves: Sequence[Move], *, unslowed: bool) -> bool:
     """They began over the same time as they ended; none because a place was free, so each was begun when it was there; and each took as
     long as alone, so none was there because room was made by one that ended late.
     """
-    waits = [move.waited_s for move in moves if move.waited_s is not None]
-    ones, took_s = [1.0] * len(moves), usual_s(moves)
-    if len(waits) < len(moves) or median(waits, ones) > TURN_SHARE * took_s:
+    waits, took_s = [move.waited_s for move in moves if move.waited_s is not None], usual_s(moves)
+    if len(waits) < len(moves) or middle(waits) > TURN_SHARE * took_s:
         return False
-    alone_s = min(moves[0].took_s, quantile([move.took_s for move in moves], ones, QUICK_SHARE))
-    if took_s > ALONE_MAX * alone_s:
+    alone_s = min(moves[0].took_s, quantile([move.took_s for move in moves], [1.0] * len(moves), QUICK_SHARE))
+    if not unslowed and took_s > ALONE_MAX * alone_s:
         return False
-    begins = [move.begun_at for move in moves]
-    return max(begins) - min(begins) >= SPREAD_SHARE * (moves[-1].ended_at - moves[0].ended_at)
+    return spread_s([move.begun_at for move in moves]) >= SPREAD_SHARE * spread_s([move.ended_at for move in moves])
+
+
+def spread_s(times: Sequence[float]) -> float:
+    """How long it is from the first to the last, a few at both edges left out: one that came late says nothing of the others."""
+    ones = [1.0] * len(times)
+    return quantile(times, ones, 1 - EDGE_SHARE) - quantile(times, ones, EDGE_SHARE)
+
+
+def others_slow_none(moves: Sequence[Move], traffic: Traffic) -> bool:
+    """Those with many beside them take as long as those with few. False where nobody knows, since all have about as many."""
+    by_others = sorted((traffic.beside(move), move.took_s) for move in moves)
+    third = len(by_others) // 3
+    if third < FILES_MIN:
+        return False
+    (few, alone_s), (many, crowded_s) = (tuple(map(middle, zip(*part, strict=True))) for part in (by_others[:third], by_others[-third:]))
+    return many >= FEWER_MIN * few and crowded_s <= ALONE_MAX * alone_s
+
+
+def middle(values: Sequence[float]) -> float:
+    return median(values, [1.0] * len(values))
 
 
 def file_cost_s(found: Sequence[Crowd], bytes_per_s: float) -> float | None:

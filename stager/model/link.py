@@ -34,6 +34,12 @@ SMALL_MIN = 3
 RATE_SHARE = 0.75
 # Of a transfer of a small file, as long as a stretch has to be: a login takes ten round trips, opening and reading a file two or three.
 WAITS_MIN = 10.0
+# So many were under way at most, on average, while a file went alone: one that moves nothing came and went.
+ALONE_MAX = 1.5
+# Of files that went alone, so many that took longest are chance.
+FEW_SHARE = 0.02
+# So many times the latency is what a transfer takes whose bytes took long enough to be told apart.
+APART_MIN = 1.25
 # As many as a node begins with at least (planning/transport.py): so many waits go on at once.
 TURNS = 8
 # So many times as long as alone transfers take that wait for each other.
@@ -171,10 +177,26 @@ def seen_of(moves: Sequence[Move], large: Sequence[Span], weights: dict[str, flo
         before, seen = seen, measured_again(traffic, found, large, weights, back_bytes_per_s, seen)
         if seen.is_as(before) or not found:
             break
-    if seen.bytes_per_s is None and (rate := mixed_rate_of(traffic, weights, back_bytes_per_s, found)) is not None:
-        file_s = file_cost_s(found, rate)
-        return Seen(rate, latency_of(traffic, large, weights, file_s or 0.0, rate), file_s)
-    return (seen_by_parts(traffic, large, weights, seen) if seen.bytes_per_s is None else None) or seen
+    if seen.bytes_per_s is not None:
+        return seen
+    mixed = seen_mixed(traffic, found, large, weights, back_bytes_per_s, seen)
+    return mixed or seen_by_parts(traffic, large, weights, seen) or seen
+
+
+def seen_mixed(
+    traffic: Traffic, found: Sequence[Crowd], large: Sequence[Span], weights: dict[str, float], back_bytes_per_s: float | None, seen: Seen
+) -> Seen | None:
+    """Where small files beside large ones kept the line from being full of large ones. `seen`: as if nobody knew the rate."""
+    rate = mixed_rate_of(traffic, weights, back_bytes_per_s, found)
+    if rate is None:
+        return None
+    file_s = file_cost_s(found, rate)
+    latency_s = latency_of(traffic, large, weights, file_s or 0.0, rate)
+    latency_s = seen.latency_s if latency_s is None else latency_s
+    usual_s = usual_latency_s(traffic.moves, latency_s)
+    there = stretches(traffic.moves, weights, usual_s, back_bytes_per_s)
+    rate = max(rate, carried_per_s(there, traffic, weights, usual_s, file_s or 0.0))
+    return Seen(rate, latency_s, file_cost_s(found, rate))
 
 
 def seen_by_parts(traffic: Traffic, large: Sequence[Span], weights: dict[str, float], seen: Seen) -> Seen | None:
@@ -201,7 +223,8 @@ def measured_again(
     there = stretches(traffic.moves, weights, usual_s, back_bytes_per_s)
     rate = rate_of(there, usual_s, file_s)
     if rate is not None:
-        rate = max(rate, passed_per_s(found, WAITS_MIN * usual_s), carried_per_s(there, traffic.moves, weights, usual_s))
+        carried = carried_per_s(there, traffic, weights, usual_s, file_s)
+        rate = max(rate, passed_per_s(found, WAITS_MIN * usual_s), carried)
     return Seen(rate, latency_s, file_cost_s(found, rate or DEFAULT_WAN_BYTES_PER_S))
 
 
@@ -260,18 +283,47 @@ def passed_per_s(found: Sequence[Crowd], least_s: float) -> float:
     return quantile([each.passed_bytes / each.took_s for each in long], [each.weight for each in long], RATE_SHARE) if long else 0.0
 
 
-def carried_per_s(there: Sequence[Stretch], moves: Sequence[Move], weights: dict[str, float], latency_s: float) -> float:
-    """Bytes per second that the line carried at least, whatever held it up: in stretches that lasted, and of most large files, which may
-    have been over too soon to be such a stretch. 0: there was neither.
+def carried_per_s(there: Sequence[Stretch], traffic: Traffic, weights: dict[str, float], latency_s: float, file_s: float) -> float:
+    """Bytes per second that the line carried at least, whatever held it up: in stretches that lasted, and of large files, which may have
+    been over too soon to be such a stretch. What files cost in a stretch is not the time of the bytes. 0: there was neither.
     """
     long = [each for each in there if each.took_s > 0 and each.took_s >= WAITS_MIN * latency_s]
-    together = [each.moved_bytes / each.took_s for each in long]
-    large = [move for move in moves if move.moved_bytes > SMALL_BYTES and move.took_s > 0]
-    alone = [move.moved_bytes / move.took_s for move in large]
-    return max(
-        quantile(together, [each.weight * each.moved_bytes for each in long], RATE_SHARE) if long else 0.0,
-        median(alone, [weights[move.run] * move.moved_bytes for move in large]) if large else 0.0,
-    )
+    together = [each.moved_bytes / (each.took_s - min(each.moves * file_s, COSTS_SHARE_MAX * each.took_s)) for each in long]
+    lasting = quantile(together, [each.weight * each.moved_bytes for each in long], RATE_SHARE) if long else 0.0
+    return max(lasting, large_per_s(traffic, weights, latency_s))
+
+
+def large_per_s(traffic: Traffic, weights: dict[str, float], latency_s: float) -> float:
+    """Bytes per second of most large files. If most went alone, of those of a run together: nothing but the line held up those that took
+    long. What one waited is not the time of its bytes, as far as the two can be told apart. 0: there was none.
+    """
+    large = [move for move in traffic.moves if move.moved_bytes > SMALL_BYTES and move.took_s > 0]
+    if not large:
+        return 0.0
+    alone = [move for move in large if traffic.beside(move) < ALONE_MAX]
+    if 2 * weighed_bytes(alone, weights) <= weighed_bytes(large, weights):
+        return median([move.moved_bytes / bytes_s(move, latency_s) for move in large], [weighed_bytes([move], weights) for move in large])
+    runs: dict[str, list[Move]] = {}
+    for move in alone:
+        runs.setdefault(move.run, []).append(move)
+    told = runs.values()
+    return median([together_per_s(each, latency_s) for each in told], [weighed_bytes(each, weights) for each in told])
+
+
+def bytes_s(move: Move, latency_s: float) -> float:
+    """The time of its bytes, for a large one."""
+    return move.took_s - (latency_s if move.took_s >= APART_MIN * latency_s else 0.0)
+
+
+def weighed_bytes(moves: Iterable[Move], weights: dict[str, float]) -> float:
+    return sum(weights[move.run] * move.moved_bytes for move in moves)
+
+
+def together_per_s(moves: Sequence[Move], latency_s: float) -> float:
+    """One after the other, without the few that took longest: a disk that was cold once."""
+    quick_first = sorted(moves, key=lambda move: bytes_s(move, latency_s) / move.moved_bytes)
+    usual = quick_first[: len(moves) - int(FEW_SHARE * len(moves))]
+    return sum(move.moved_bytes for move in usual) / sum(bytes_s(move, latency_s) for move in usual)
 
 
 def mixed_rate_of(traffic: Traffic, weights: dict[str, float], back_bytes_per_s: float | None, found: Sequence[Crowd]) -> float | None:

@@ -6,7 +6,7 @@ May know: planning's shape and orders, the topology. One rule: of what fits the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 
 from stager.model.topology import Topology
@@ -65,19 +65,29 @@ class Orders:
 
 
 def made_orders(workflow: Workflow, shape: Shape, ranks: list[float], topology: Topology, can_spill: bool) -> dict[str, Chosen]:
-    """By name. The last is by what waits for the lines out, where that matters. How much room there is changes none of them."""
+    """By name. The last is by what waits for the lines out, where that matters. How much room there is changes none of them; where none
+    fits there are more, which do not know how slow the lines are: else a slow line would make what a run needs at least larger.
+    """
     measure = Measure(shape, can_spill, len(topology.nodes))
-    ranked = measure.of(ordering.rank_order(ordering.sooner_first(shape, ranks, slots_of(topology))))
+    made = measured_orders(measure, shape, ranks, topology)
+    if all(order.least(topology) > topology.node_bytes for order in made.values()):
+        none = [0.0] * len(shape.jobs)
+        others = measured_orders(measure, shape, ordering.upward_ranks(replace(shape, fetch_s=none, upload_s=none)), topology)
+        made |= {f"{name}, lines aside": order for name, order in others.items()}
+    by_lines = order_by_lines(workflow, shape, ranks, topology)
+    return made | ({BY_LINES: measure.of(by_lines)} if by_lines is not None else {})
+
+
+def measured_orders(measure: Measure, shape: Shape, ranks: list[float], topology: Topology) -> dict[str, Chosen]:
+    ranked = ordering.rank_order(ordering.sooner_first(shape, ranks, slots_of(topology)))
     deep = ordering.deep_order(shape, ranks)
     orders = {
+        "rank": ranked,
         "eager": ordering.eager_order(shape, deep, greedy=False),
         "deep": deep,
-        "greedy": ordering.eager_order(shape, ranked.order, greedy=True),
+        "greedy": ordering.eager_order(shape, ranked, greedy=True),
     }
-    by_lines = order_by_lines(workflow, shape, ranks, topology)
-    if by_lines is not None:
-        orders[BY_LINES] = by_lines
-    return {"rank": ranked} | {name: measure.of(order) for name, order in orders.items()}
+    return {name: measure.of(order) for name, order in orders.items()}
 
 
 def choose_order(workflow: Workflow, shape: Shape, topology: Topology, made: dict[str, Chosen]) -> Orders:

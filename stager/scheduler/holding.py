@@ -69,7 +69,7 @@ def may_come_ahead(state: State, run: RunEntry, node: NodeEntry, size_bytes: int
     """Whether a file for the run may be fetched there before its job is admitted; `size_bytes`: of it, and of what else needs room beside
     it.
     """
-    if 0 < run.plan.ahead_max <= len(node.prefetching) and fills_line(run, node):
+    if 0 < run.plan.ahead_max <= len(node.prefetching) and fills_line(state, run, node):
         return False
     most_bytes = run.plan.holds_max_bytes
     if not most_bytes or all_there(node) + size_bytes <= most_bytes:
@@ -81,11 +81,14 @@ def may_come_ahead(state: State, run: RunEntry, node: NodeEntry, size_bytes: int
     return held_bytes + sum(files.values()) + size_bytes <= most_bytes
 
 
-def fills_line(run: RunEntry, node: NodeEntry) -> bool:
-    """Whether what is on its way there keeps the line busy until more that is asked for now begins to come. Two small files do not."""
+def fills_line(state: State, run: RunEntry, node: NodeEntry) -> bool:
+    """Whether what is on its way there keeps the line busy until more that is asked for now begins to come. Two small files do not, nor
+    does a large one with a small one behind it: nobody here knows how much of it is still to come.
+    """
     nodes = len(run.plan.keeps_to) or run.plan.nodes
     ways = [link.fetch_bytes_per_s * link.latency_s for link in run.plan.links]
-    return node.line_bytes * nodes >= ROUND_TRIPS_FULL * max(ways, default=0.0)
+    largest_bytes = max([state.files[file].size_bytes for file in node.prefetching], default=0)
+    return (node.line_bytes - largest_bytes) * nodes >= ROUND_TRIPS_FULL * max(ways, default=0.0)
 
 
 def all_there(node: NodeEntry) -> int:

@@ -1,7 +1,7 @@
 """Links that flows share max-min fairly: WAN links of origins and disks of nodes.
 
-May know: nothing but numbers. One rule: flows over the same links are one group with one rate, so a change costs O(groups) and O(log
-flows), never O(flows).
+May know: nothing but numbers. One rule: flows of one weight over the same links are one group with one rate, so a change costs O(groups)
+and O(log flows), never O(flows).
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ class Flow(Struct, eq=False):
 
 
 class Group:
-    """All flows over one path. `served` counts the bytes that each of them got since the group was last empty; `limits` are the links of
-    the path that have a capacity; `carried` the bytes of all that have ended. `number`: its place among all groups.
+    """All flows of one weight over one path. `served` counts the bytes that each of them got since the group was last empty; `limits` are
+    the links of the path that have a capacity; `carried` the bytes of all that have ended. `number`: its place among all groups.
     """
 
-    __slots__ = ("carried", "count", "ends", "limits", "number", "rate", "served")
+    __slots__ = ("carried", "count", "ends", "limits", "number", "path", "rate", "served", "weight")
 
-    def __init__(self, number: int, limits: tuple[str, ...]) -> None:
-        self.number, self.limits, self.rate, self.served, self.count = number, limits, 0.0, 0.0, 0
+    def __init__(self, number: int, path: tuple[str, ...], limits: tuple[str, ...], weight: int) -> None:
+        self.number, self.path, self.limits, self.weight = number, path, limits, weight
+        self.rate, self.served, self.count = 0.0, 0.0, 0
         self.carried = 0.0
         self.ends: list[tuple[float, int, Flow]] = []
 
@@ -52,9 +53,9 @@ class Links:
 
     def __init__(self, bytes_per_s: Mapping[str, float], now: float = 0.0) -> None:
         self.bytes_per_s = dict(bytes_per_s)
-        self._groups: dict[tuple[str, ...], Group] = {}
+        self._groups: dict[tuple[tuple[str, ...], int], Group] = {}
         self._active: list[Group] = []
-        # How many flows pass each link that any has passed, in the order in which they were first used.
+        # The weights of all flows that pass each link that any has passed, in the order in which they were first used.
         self._users: dict[str, int] = {}
         # Flows of each group, by its number; and what rates all active groups had with so many.
         self._flows: list[int] = []
@@ -63,12 +64,13 @@ class Links:
         self._stale = False
         self._next: tuple[float, Group | None] = (inf, None)
 
-    def start(self, now: float, path: tuple[str, ...], size_bytes: float, subject: Any) -> Flow:
-        """A flow of this size over these links, from now on."""
+    def start(self, now: float, path: tuple[str, ...], size_bytes: float, subject: Any, weight: int = 1) -> Flow:
+        """A flow of this size over these links, from now on. Of a link that it shares it gets as much as so many others of weight 1."""
         self._move_to(now)
-        group = self._groups.get(path)
+        group = self._groups.get((path, weight))
         if group is None:
-            group = self._groups[path] = Group(len(self._flows), tuple(link for link in path if link in self.bytes_per_s))
+            limits = tuple(link for link in path if link in self.bytes_per_s)
+            group = self._groups[path, weight] = Group(len(self._flows), path, limits, weight)
             self._flows.append(0)
             self._shares.clear()
             for link in group.limits:
@@ -82,7 +84,7 @@ class Links:
         heappush(group.ends, (flow.target, self._count, flow))
         group.count += 1
         for link in group.limits:
-            self._users[link] += 1
+            self._users[link] += weight
         self._flows[group.number] += 1
         self._stale = True
         return flow
@@ -100,6 +102,13 @@ class Links:
         if flow.alive:
             self._move_to(now)
             self._end(flow, min(flow.group.served, flow.target))
+
+    def weigh(self, now: float, flow: Flow, weight: int) -> Flow:
+        """The rest of it, with another weight from now on."""
+        self._move_to(now)
+        left_bytes = max(0.0, flow.target - flow.group.served)
+        self._end(flow, min(flow.group.served, flow.target))
+        return self.start(now, flow.group.path, left_bytes, flow.subject, weight)
 
     def next_at(self) -> float:
         """When the next flow ends, if nothing else changes."""
@@ -145,7 +154,7 @@ class Links:
         flow.alive = False
         group.count -= 1
         for link in group.limits:
-            self._users[link] -= 1
+            self._users[link] -= group.weight
         self._flows[group.number] -= 1
         group.carried += served - flow.begun
         if not group.count:
@@ -189,8 +198,8 @@ class Links:
                 if narrowest and narrowest not in group.limits:
                     others.append(group)
                     continue
-                group.rate = share
+                group.rate = share * group.weight
                 for link in group.limits:
-                    users[link] -= group.count
-                    left[link] -= share * group.count
+                    users[link] -= group.weight * group.count
+                    left[link] -= group.rate * group.count
             waiting = others

@@ -30,6 +30,8 @@ from stager.sim.origin import SimOrigin
 BETWEEN_NODES_S = 0.001
 LOST_SOURCE = Fault(ErrorClass.TRANSIENT, "connection_lost", "the node that it was copied from does not answer")
 DEMAND_BELOW = 10
+# A node sends what a job waits for before the rest, piece by piece, and of the rest a few all the same.
+URGENT_WEIGHT = 8
 UNREACHABLE_AFTER_S = 0.5
 # Of a way, those that lead to the origin: the link and the node's line.
 LINES = 2
@@ -89,7 +91,7 @@ class Lane:
 
     def has_place(self, latency_s: float, bytes_per_s: float) -> bool:
         """For the first that waits. One place is kept for what a job waits for, and while that comes no more than a few others do: a node
-        serves it first, here all share alike.
+        serves it first.
         """
         if self.waiting[0][0] < DEMAND_BELOW:
             return may_begin(self.under_way, self.under_way_bytes, latency_s, bytes_per_s)
@@ -235,9 +237,16 @@ class TransferTable:
 
     def reprioritize(self, transfer: str, priority: int) -> None:
         moving = self.open.get(transfer)
-        if moving is not None and moving.origin is not None and moving.state == "queued" and priority < moving.priority:
-            moving.priority = priority
+        if moving is None or moving.origin is None or priority >= moving.priority:
+            return
+        moving.priority = priority
+        if moving.state == "queued":
             heappush(self._lanes[moving.node.id, moving.origin.url].waiting, (priority, 0, transfer))
+        elif priority < DEMAND_BELOW and not moving.urgent:
+            moving.urgent = True
+            self._lanes[moving.node.id, moving.origin.url].urgent += 1
+            if moving.flow is not None and moving.is_incoming:
+                moving.flow = self._links.weigh(self._clock.now, moving.flow, weight_of(moving))
 
     def cancel(self, transfer: str) -> None:
         moving = self.open.get(transfer)
@@ -266,7 +275,7 @@ class TransferTable:
         moving.flow = None
         if moving.left_bytes is not None:
             size, moving.left_bytes = moving.left_bytes, None
-            moving.flow = self._links.start(self._clock.now, way_of(moving), size, moving)
+            moving.flow = self._links.start(self._clock.now, way_of(moving), size, moving, weight_of(moving))
             return
         fault = moving.fault or self._origin_fault(moving)
         if fault is None and isinstance(moving.command, cmd.CopyReplica):
@@ -325,7 +334,7 @@ class TransferTable:
         if lane is not None and (file_s := lane.file_s.get(moving.is_incoming)):
             # Work of the lines that moves nothing, and passes no network and no disk.
             moving.left_bytes, size, way = size, file_s * lane.rate(self._links, moving), way[:LINES]
-        moving.flow = self._links.start(self._clock.now, way, size, moving)
+        moving.flow = self._links.start(self._clock.now, way, size, moving, weight_of(moving))
 
     def _origin_fault(self, moving: Moving) -> Fault | None:
         return ORIGIN_FAULTS.get(moving.origin.fault_code) if moving.origin is not None else None
@@ -449,6 +458,11 @@ class TransferTable:
             lane.end(moving)
             self.divided.end(moving.origin.url, moving.node.id)
             self._pump(lane)
+
+
+def weight_of(moving: Moving) -> int:
+    """What a job waits for goes before what may come later, which goes on all the same."""
+    return URGENT_WEIGHT if moving.is_incoming and moving.urgent else 1
 
 
 def way_of(moving: Moving) -> tuple[str, ...]:

@@ -339,3 +339,61 @@ def test_files_that_wait_for_room_and_for_the_line_cost_what_they_cost(together:
         if len(begun_at) < 960 and (number + 1) % together == 0:
             begun_at += [line_at + 0.001] * together
     assert measured(moves).fetch_file_s == pytest.approx(0.004, rel=0.05)
+
+
+def jobs_end_now_and_then(late: int, slowed_s: float) -> list[Move]:
+    """120 finals of jobs that end one by one, sometimes sooner than usual. What comes in meanwhile slows most of them, and the `late` last
+    ones much.
+    """
+    random, begun_at, moves = Random(f"{late} {slowed_s}"), 0.0, []
+    for number in range(120):
+        begun_at += 0.02 if number // 40 % 2 else 0.04
+        slowed = 1.0 if number >= 120 - late else random.choice([0.0, 0.0, slowed_s, slowed_s, slowed_s])
+        moves.append(Move("r", False, begun_at, begun_at + 0.27 + slowed, 8, waited_s=0.0015))
+    return moves
+
+
+@pytest.mark.parametrize(("late", "slowed_s"), [(9, 0.02), (0, 0.1)])
+def test_files_that_take_no_longer_for_those_beside_them_cost_nothing(late: int, slowed_s: float) -> None:
+    """A run of 11 s was predicted to take 20: in one crowd the last few files came late, in another most took longer for what came in."""
+    assert measured(jobs_end_now_and_then(late, slowed_s)).upload_file_s is None
+
+
+@pytest.mark.parametrize("own_s", [0.114, 0.03])
+def test_files_that_come_one_at_a_time_show_what_one_gets(own_s: float) -> None:
+    """A node with room for one of 0.9 MB: 25 s were predicted to be 35, by the stretch at the beginning in which many came at once."""
+    latency_s, size = 0.052, 900_000
+    moves = [move(0.0, 0.45, size), move(0.0, 0.45, size), *(move(0.0, 0.1 + 0.02 * number, 60_000) for number in range(14))]
+    moves += [move(0.6 + 0.1 * number, 0.6 + 0.1 * number + latency_s, 1) for number in range(20)]
+    for number in range(100):
+        moves.append(move(3.0 + 0.2 * number, 3.0 + 0.2 * number + latency_s + own_s, size))
+    found = measured(moves)
+    assert found.latency_s == pytest.approx(latency_s, rel=0.05)
+    assert found.fetch_bytes_per_s == pytest.approx(size / own_s, rel=0.05)
+
+
+def test_a_narrow_line_under_crowds_has_the_latency_that_files_beside_nobody_show() -> None:
+    """Nothing was said of it, and 50 ms taken for 11: with little room each job waits for it, 33 s were predicted to be 40."""
+    moves, at = [], 0.0
+    for _ in range(20):
+        for rate, sizes in ((8e6, [200_000, 200_000, *[30_000] * 10]), (16e6, [30_000] * 30), (16e6, [30_000] * 30)):
+            moves += [move(at, at + 0.011 + sum(sizes[: number + 1]) / rate, size) for number, size in enumerate(sizes)]
+            at += 0.5
+        moves.append(move(at, at + 0.011, 8))
+        at += 0.5
+    assert measured(moves).latency_s == pytest.approx(0.011, rel=0.2)
+
+
+def test_what_files_cost_is_not_taken_for_the_time_of_their_bytes_as_well() -> None:
+    """Forty at a time over a long way, where most are tiny: a run of 7.5 s was predicted to take 9.7, its files and then its bytes."""
+    free_at, moves = [0.0] * 40, []
+    for number in range(900):
+        if number == 300:
+            free_at = [10.0] * 40
+        begun_at, size_bytes = free_at.pop(0), 2_000_000 if number >= 300 and number % 3 == 0 else 3
+        moves.append(Move("r", True, begun_at, begun_at + 0.128 + size_bytes / 4e6, size_bytes, waited_s=0.5))
+        free_at = sorted([*free_at, moves[-1].ended_at])
+    found = measured(moves)
+    link = found.of("lab")
+    predicted_s = sum(link.fetch_weighs(each.moved_bytes) for each in moves) / (found.fetch_bytes_per_s or 1)
+    assert predicted_s == pytest.approx(took_s(moves[:300]) + took_s(moves[300:]), rel=0.1)

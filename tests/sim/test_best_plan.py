@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from stager.planning.plan import Basis, LinkPlan, Plan
 from stager.planning.plan_json import from_json, to_json
 from stager.planning.policy import Limits
 from stager.scheduler import commands as cmd
+from stager.scheduler import events as ev
 from stager.scheduler.commands import RunOutcome
 from stager.scheduler.machine import Machine
 from stager.sim.faults import Faults, Trouble
@@ -191,12 +193,14 @@ def test_a_node_that_was_left_out_helps_while_another_is_away() -> None:
 
 @pytest.mark.parametrize(
     ("ahead_max", "bytes_per_s", "most"),
-    [(0, 250.0, (8, 4)), (3, 250.0, (3, 3)), (1, 250.0, (1, 1)), (1, 750.0, (1, 3)), (3, 1e6, (3, 9))],
+    [(0, 250.0, (8, 4)), (3, 250.0, (3, 3)), (1, 250.0, (1, 2)), (1, 750.0, (1, 4)), (3, 1e6, (3, 9))],
 )
 def test_no_more_jobs_wait_and_no_more_files_come_ahead_than_the_plan_says(
     ahead_max: int, bytes_per_s: float, most: tuple[int, int]
 ) -> None:
-    """Eight jobs read a file each; four more wait for them, and read another. More come where so few do not keep the line busy."""
+    """Eight jobs read a file each; four more wait for them, and read another. More come where so few do not keep the line busy, one of
+    which may be about to end.
+    """
     inputs = {f"i{number}": 100 for number in range(12)}
     jobs = {f"j{number}": (f"i{number}", f"f{number}", 10.0) for number in range(8)}
     jobs |= {f"k{number}": (f"f{number} i{number + 8}", f"g{number}", 10.0) for number in range(4)}
@@ -211,6 +215,29 @@ def test_no_more_jobs_wait_and_no_more_files_come_ahead_than_the_plan_says(
     simulate(stage.world, watch)
     assert stage.world.runs["r"].outcome is RunOutcome.SUCCEEDED
     assert tuple(seen) == most
+
+
+def test_a_small_file_behind_a_large_one_does_not_keep_the_line_busy() -> None:
+    """Each job waits for the first one, and reads a large file and small ones. When one large is there, the next is to be on its way."""
+    inputs = {f"large{number}": 1000 for number in range(8)} | {f"small{number}-{of}": 10 for number in range(8) for of in range(6)}
+    reads = [f"made large{number} " + " ".join(f"small{number}-{of}" for of in range(6)) for number in range(8)]
+    jobs = {"first": ("small0-0", "made", 100.0)} | {f"j{number}": (reads[number], f"f{number}", 0.1) for number in range(8)}
+    line = LinkPlan("lab", 250.0, Basis.DEFAULT, 250.0, Basis.DEFAULT, 0.05, Basis.DEFAULT)
+    stage = Stage(workflow(inputs, jobs), {}, ahead_max=2, keeps_to=("node0",), links=(line,))
+    coming: set[str] = set()
+    asked: list[int] = []
+
+    def watch(machine: Machine, events: Sequence[Any], commands: Sequence[cmd.Command]) -> None:
+        ended = [event.transfer for event in events if isinstance(event, ev.TransferDone)]
+        coming.difference_update(ended)
+        coming.update([command.transfer for command in commands if isinstance(command, cmd.Fetch) and command.size_bytes == 1000])
+        files, nodes = machine.state.files, machine.state.nodes
+        if ended and any(files[file].size_bytes == 1000 for _, file in nodes["node0"].candidates):
+            asked.append(len(coming))
+
+    simulate(stage.world, watch)
+    assert stage.world.runs["r"].outcome is RunOutcome.SUCCEEDED
+    assert median(asked) == 2, asked
 
 
 def test_plans_from_before_are_read() -> None:

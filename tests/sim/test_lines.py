@@ -17,11 +17,12 @@ from stager.sim.world import SimWorld
 from tests.sim.test_several_nodes import LAB, workflow
 
 WIDE = OriginLink("lab", 100.0, 100.0, 0.0)
+ONE = (Node("node0", 10_000, 1, disk_bytes_per_s=1e6, network_bytes_per_s=1e6),)
+TWO = tuple(Node(name, 10_000, 4, disk_bytes_per_s=1e6, network_bytes_per_s=1e6) for name in ("node0", "node1"))
 
 
-def simulated(what: Workflow, link: OriginLink, where: dict[str, str]) -> tuple[float, dict[str, float]]:
+def simulated(what: Workflow, link: OriginLink, where: dict[str, str], nodes: tuple[Node, ...] = TWO) -> tuple[float, dict[str, float]]:
     """(seconds, seconds that each link was busy); jobs of no time run where `where` says, else on node0. Never under the lower bound."""
-    nodes = tuple(Node(name, 10_000, 4, disk_bytes_per_s=1e6, network_bytes_per_s=1e6) for name in ("node0", "node1"))
     topology = Topology(nodes, (link,))
     plan = make_plan(what, topology)
     plan = replace(plan, jobs=tuple(structs.replace(job, node=where.get(job.job, "node0")) for job in plan.jobs))
@@ -46,6 +47,15 @@ def test_fetches_of_one_node_share_its_line_and_two_nodes_have_two() -> None:
     took_s, busy_s = simulated(IN, narrow, {"b": "node1"})
     assert took_s == pytest.approx(25.0, abs=0.1)
     assert busy_s["line:fetch:sftp://lab/data:node1"] == pytest.approx(25.0, abs=0.1)
+
+
+def test_what_a_job_waits_for_goes_before_what_may_come_later() -> None:
+    """As a node sends it. A job that waited for a large file was predicted to wait as long as if all files had the same share."""
+    two = workflow({"x": 900, "y": 900}, {"a": ("x", "one", 10.0), "b": ("y one", "", 1.0)})
+    assert simulated(two, WIDE, {}, ONE)[0] == pytest.approx(900 / (100 * 8 / 9) + 11.0, abs=0.1)
+    soon = workflow({"x": 1, "y": 900, "z": 900}, {"a": ("x", "one", 2.0), "b": ("y one", "two", 30.0), "c": ("z two", "", 1.0)})
+    took_s = simulated(soon, WIDE, {}, ONE)[0]
+    assert took_s == pytest.approx(2.0 + (900 - 100) / (100 * 8 / 9) + 31.0, abs=0.2), "from when a job waits for it, as it is under way"
 
 
 def test_uploads_go_over_the_line_and_what_is_read_back_comes_over_the_other() -> None:

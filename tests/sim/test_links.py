@@ -16,7 +16,7 @@ class SlowLinks:
 
     def __init__(self, bytes_per_s: dict[str, float]) -> None:
         self.bytes_per_s = bytes_per_s
-        self.flows: dict[int, tuple[tuple[str, ...], float]] = {}
+        self.flows: dict[int, tuple[tuple[str, ...], float, int]] = {}
         self.now = 0.0
 
     def rates(self) -> dict[int, float]:
@@ -26,16 +26,17 @@ class SlowLinks:
         while waiting:
             best = (inf, "")
             for link, room in left.items():
-                users = sum(link in path for path, _ in waiting.values())
+                users = sum(weight for path, _, weight in waiting.values() if link in path)
                 if users:
                     best = min(best, (room / users, link))
             share, link = best
-            settled = [flow for flow, (path, _) in waiting.items() if not link or link in path]
+            settled = [flow for flow, (path, _, _) in waiting.items() if not link or link in path]
             for flow in settled:
-                rates[flow] = share
-                for name in waiting.pop(flow)[0]:
+                path, _, weight = waiting.pop(flow)
+                rates[flow] = share * weight
+                for name in path:
                     if name in left:
-                        left[name] -= share
+                        left[name] -= rates[flow]
         return rates
 
     def run_until(self, time: float) -> dict[int, float]:
@@ -43,13 +44,13 @@ class SlowLinks:
         ends: dict[int, float] = {}
         while self.flows:
             rates = self.rates()
-            step = min((size / rates[flow] if rates[flow] else inf) for flow, (_, size) in self.flows.items())
+            step = min((size / rates[flow] if rates[flow] else inf) for flow, (_, size, _) in self.flows.items())
             stop = self.now + step > time
             step = time - self.now if stop else step
             self.now += step
-            for flow, (path, size) in list(self.flows.items()):
+            for flow, (path, size, weight) in list(self.flows.items()):
                 size -= rates[flow] * step if rates[flow] != inf else size
-                self.flows[flow] = (path, size)
+                self.flows[flow] = (path, size, weight)
                 if size <= 1e-6:
                     ends[flow] = self.now
                     del self.flows[flow]
@@ -60,12 +61,22 @@ class SlowLinks:
 
 
 PATHS = [("wan_a", "disk"), ("wan_b", "disk"), ("disk",), ("wan_a",), ("wan_a", "wan_b", "disk")]
-Step = tuple[float, int, float, bool]
+# Seconds since the one before, the path, the bytes, the weight; or the oldest flow is called off, or weighed.
+Step = tuple[float, int, float, int, str]
 
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(st.tuples(st.floats(0, 5), st.integers(0, 4), st.floats(0.5, 100), st.booleans()), max_size=12),
+    st.lists(
+        st.tuples(
+            st.floats(0, 5),
+            st.integers(0, 4),
+            st.floats(0.5, 100),
+            st.sampled_from([1, 8]),
+            st.sampled_from(["start", "start", "stop", "weigh"]),
+        ),
+        max_size=12,
+    ),
     st.integers(1, 50),
     st.integers(1, 50),
 )
@@ -81,17 +92,21 @@ def test_flows_end_when_the_slow_model_says(steps: list[Step], wan: int, disk: i
             at = fast.next_at()
             seen.update(dict.fromkeys(fast.take_ended(at), at))
 
-    for number, (gap, path, size, stop) in enumerate(steps):
+    for number, (gap, path, size, weight, what) in enumerate(steps):
         now += gap
         expected |= slow.run_until(now)
         run(now)
-        if stop and flows:
+        if what == "stop" and flows:
             victim = min(flows)
             fast.stop(now, flows.pop(victim))
             slow.flows.pop(victim, None)
-            continue
-        flows[number] = fast.start(now, PATHS[path], size, number)
-        slow.flows[number] = (PATHS[path], size)
+        elif what == "weigh" and flows.keys() & slow.flows.keys():
+            weighed = min(flows.keys() & slow.flows.keys())
+            flows[weighed] = fast.weigh(now, flows[weighed], weight)
+            slow.flows[weighed] = (*slow.flows[weighed][:2], weight)
+        else:
+            flows[number] = fast.start(now, PATHS[path], size, number, weight)
+            slow.flows[number] = (PATHS[path], size, weight)
     expected |= slow.run_until(inf)
     run(1e12)
     assert seen.keys() == expected.keys()
@@ -130,3 +145,16 @@ def test_a_link_is_busy_for_what_passed_it() -> None:
     links.next_at()
     links.take_ended(14.0)
     assert links.busy_s() == pytest.approx({"wan": 13.0, "disk": 1.3, "idle": 0.0})
+
+
+def test_a_flow_gets_as_much_as_its_weight_of_others_and_its_rest_may_be_weighed_anew() -> None:
+    links = Links({"wan": 9.0})
+    heavy = links.start(0.0, ("wan",), 80, "heavy", 8)
+    links.start(0.0, ("wan",), 80, "light")
+    assert links.next_at() == 10
+    links.weigh(5.0, heavy, 1)
+    assert links.next_at() == pytest.approx(5 + 40 / 4.5)
+    assert links.take_ended(14.0) == ["heavy"]
+    links.next_at()
+    assert links.take_ended(100.0) == ["light"]
+    assert links.busy_s() == pytest.approx({"wan": 160 / 9})

@@ -111,7 +111,7 @@ def test_of_each_link_and_direction_the_newest_runs_are_kept(tmp_path: Path, mon
 
 
 def test_of_a_run_the_first_are_kept_small_ones_and_large_ones_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that were under way when one of them began are there, too. And a thousand small files leave what large ones tell."""
+    """Those that were under way when one of them began are there, too. And thousands of small files leave what large ones tell."""
     monkeypatch.setattr(moves, "KEPT_OF_RUN", 3)
     monkeypatch.setattr(moves, "PRUNE_EVERY", 2)
     path = tmp_path / "profiles.sqlite"
@@ -121,8 +121,23 @@ def test_of_a_run_the_first_are_kept_small_ones_and_large_ones_apart(tmp_path: P
         store.add_moves([(f"t{number}", "a", Move("r", True, float(number), 100.0 + number * 3 % 8, size_bytes))])
         store.write()
     kept = sorted((move.moved_bytes > SMALL_BYTES, move.begun_at) for move in moves.read(path)["a"])
-    assert kept == [(False, 1.0), (False, 2.0), (False, 3.0), (True, 0.0), (True, 7.0)]
+    assert kept == [(False, 1.0), (False, 2.0), (False, 3.0), (True, 0.0)], "the one at 7 was not alone"
     store.close()
+
+
+def test_large_ones_are_told_of_though_they_came_when_the_small_were_not_counted_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else tells of the rate. Other runs and the other direction have cuts of their own."""
+    monkeypatch.setattr(moves, "KEPT_OF_RUN", 3)
+    store = ProfilesStore(tmp_path / "profiles.sqlite")
+    made = [Move("late", True, 2.0 * at, 100.0 + at, SMALL_BYTES + (at > 4)) for at in range(7)]
+    made += [Move("other", True, float(at), 100.0 + at, SMALL_BYTES + (at == 1)) for at in range(3)]
+    made += [Move("late", False, 50.0, 100.0, SMALL_BYTES + 1)]
+    store.add_moves([(f"t{number}", "a", move) for number, move in enumerate(made)])
+    store.prune()
+    store.close()
+    assert moves.read(tmp_path / "profiles.sqlite")["a"] == [made[-1], *made[:3], *made[5:7], made[7], made[9], made[8]]
 
 
 def test_a_run_is_kept_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
