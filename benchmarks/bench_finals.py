@@ -104,7 +104,7 @@ def ours(site: Site, case: Case, node: Host, place: Path, target: str) -> tuple[
         stager.run("submit", place / "w.yml", "--quiet", deadline_s=OURS_S_MAX)
         cpu_s = cpu_of(stager.node_pid() or 0).own_s
         ended_at, durable_at = 0.0, []
-        for batch in SqliteJournal(next((place / "s").glob("journal*")), "bench").read_beside():
+        for batch in SqliteJournal(place / "s" / "journal.sqlite", "bench").read_beside():
             for event in batch.events:
                 if isinstance(event, ev.AttemptEnded):
                     ended_at = event.made_at or event.at
