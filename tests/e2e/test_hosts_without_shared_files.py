@@ -197,7 +197,7 @@ origins:
   lab: ORIGIN
 jobs:
   slow:
-    run: 'sleep 12; cat /srv/mark > slow'
+    run: 'until test -e /srv/late; do sleep 0.1; done; cat /srv/mark > slow'
     cores: 4
     inputs: {in: lab:in}
     outputs: {slow: {to: lab:slow, on_exists: replace}}
@@ -240,6 +240,9 @@ def test_a_worker_that_is_cut_off_and_forgotten_commits_nothing(apart: Apart) ->
     (attempt,) = (command.attempt for command in starts_of(apart, run))
     with apart.net.parted(apart.here, cut_off):
         apart.stager.run("host", "forget", "hc", "--force", "--why", "its line is cut")
+        apart.until(lambda: len(starts_of(apart, run)) == 2, "the second attempt")
+        for host in (cut_off, other):
+            host.outside("/srv/late").touch()
         outcome = cut_off.outside(SCRATCH) / "attempts" / attempt / "outcome.json"
         apart.until(outcome.exists, "the end of the job that nobody waits for")
         assert "ticket_closed" in outcome.read_text()
