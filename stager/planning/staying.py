@@ -1,12 +1,13 @@
 """How far ahead a file may come and still be there when it is read, where room is short: what is used before it may need its room.
 
-May know: the workflow, the plan, and how large a node is. One rule: it counts as if whatever is used last goes first, and as if all that is
-made can be put elsewhere: so only what is used before the file stands in its way.
+May know: the workflow, the plan, and how large a node is. One rule: it counts as if whatever is used last goes first, as if all that is
+made can be put elsewhere, and as if all that is read before the file has come before it: so only what is used before stands in its way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from stager.model.workflow import Workflow
@@ -14,6 +15,14 @@ from stager.planning.plan import Access, Plan
 from stager.planning.space import SpaceProfile
 
 Files = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The files that one job reads and makes, with their sizes."""
+
+    reads: Files
+    makes: Files
 
 
 def stays_from(workflow: Workflow, plan: Plan, node: str, capacity_bytes: int, at_once: int) -> list[int]:
@@ -27,28 +36,31 @@ def stays_from(workflow: Workflow, plan: Plan, node: str, capacity_bytes: int, a
     return found
 
 
-def uses_of(workflow: Workflow, plan: Plan, jobs: Sequence[str]) -> list[Files]:
-    """The files that each job reads on its node or makes, by name, with their sizes."""
+def uses_of(workflow: Workflow, plan: Plan, jobs: Sequence[str]) -> list[Use]:
+    """Of each job, on its node."""
     sizes = {entry.lfn: entry.size_bytes for entry in plan.files if entry.access is not Access.DIRECT}
     specs = [workflow.jobs[job] for job in jobs]
-    names = [[entry.lfn for entry in spec.inputs] + [entry.lfn for entry in spec.outputs] for spec in specs]
-    return [{lfn: sizes[lfn] for lfn in used if lfn in sizes} for used in names]
+    return [
+        Use(*({entry.lfn: sizes[entry.lfn] for entry in used if entry.lfn in sizes} for used in (spec.inputs, spec.outputs)))
+        for spec in specs
+    ]
 
 
-def first_places(uses: Sequence[Files], capacity_bytes: int, at_once: int) -> list[int]:
+def first_places(uses: Sequence[Use], capacity_bytes: int, at_once: int) -> list[int]:
     """The same of jobs in a row: the first place from which on all that is used before fits. A file that is used from place k to k +
-    at_once - 1 is in use at k; one that is used before and after k waits there, as far as it is used again before the file.
+    at_once - 1 is in use at k. One that is used before and after k, or read after it and never used before, waits there as far as it is
+    used again before the file.
     """
     steps = [0] * (len(uses) + 1)
     waits: list[list[tuple[int, int, int]]] = [[] for _ in uses]
     used_at: dict[str, int] = {}
-    for place, files in enumerate(uses):
+    for place, use in enumerate(uses):
         begins = max(0, place - at_once + 1)
-        for lfn, size_bytes in files.items():
+        for lfn, size_bytes in (use.makes | use.reads).items():
             after = used_at.get(lfn, -1) + 1
             steps[max(after, begins)] += size_bytes
             steps[place + 1] -= size_bytes
-            if 0 < after < begins:
+            if after < begins and (after or lfn in use.reads):
                 waits[place].append((after, begins, size_bytes))
             used_at[lfn] = place
     profile = SpaceProfile(list(accumulate(steps))[: len(uses)])
