@@ -1,12 +1,13 @@
 """How far ahead a file may come and still be there when it is read, where room is short: what is used before it may need its room.
 
-May know: the workflow, the plan, and how large a node is. One rule: it counts as if whatever is used last goes first, as if all that is
-made can be put elsewhere, and as if all that is read before the file has come before it: so only what is used before stands in its way.
+May know: the workflow, the plan, and how large a node is. One rule: it counts as if whatever is used last goes first, and as if all that is
+read before the file has come before it: so what is used before stands in its way, and what is used later only where it cannot be put
+elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -30,10 +31,18 @@ def stays_from(workflow: Workflow, plan: Plan, node: str, capacity_bytes: int, a
     there run side by side. 0 for jobs of other nodes: nothing is known of those.
     """
     here = sorted([entry for entry in plan.jobs if entry.node == node], key=lambda entry: entry.order)
+    uses = uses_of(workflow, plan, [entry.job for entry in here])
     found = [0] * len(plan.jobs)
-    for index, first in enumerate(first_places(uses_of(workflow, plan, [entry.job for entry in here]), capacity_bytes, at_once)):
+    for index, first in enumerate(first_places(uses, capacity_bytes, at_once, bound_here(workflow, plan, uses))):
         found[here[index].order] = here[first].order if first else 0
     return found
+
+
+def bound_here(workflow: Workflow, plan: Plan, uses: Sequence[Use]) -> set[str]:
+    """What is made there and can be had nowhere else, so that it stays until its last use."""
+    if plan.spill_origin is not None:
+        return set()
+    return {lfn for use in uses for lfn in use.makes if workflow.files[lfn].destination is None}
 
 
 def uses_of(workflow: Workflow, plan: Plan, jobs: Sequence[str]) -> list[Use]:
@@ -46,10 +55,10 @@ def uses_of(workflow: Workflow, plan: Plan, jobs: Sequence[str]) -> list[Use]:
     ]
 
 
-def first_places(uses: Sequence[Use], capacity_bytes: int, at_once: int) -> list[int]:
+def first_places(uses: Sequence[Use], capacity_bytes: int, at_once: int, bound: Set[str] = frozenset()) -> list[int]:
     """The same of jobs in a row: the first place from which on all that is used before fits. A file that is used from place k to k +
     at_once - 1 is in use at k. One that is used before and after k, or read after it and never used before, waits there as far as it is
-    used again before the file.
+    used again before the file; of what is `bound` wherever it is used again.
     """
     steps = [0] * (len(uses) + 1)
     waits: list[list[tuple[int, int, int]]] = [[] for _ in uses]
@@ -58,9 +67,10 @@ def first_places(uses: Sequence[Use], capacity_bytes: int, at_once: int) -> list
         begins = max(0, place - at_once + 1)
         for lfn, size_bytes in (use.makes | use.reads).items():
             after = used_at.get(lfn, -1) + 1
-            steps[max(after, begins)] += size_bytes
+            stays = after > 0 and lfn in bound
+            steps[after if stays else max(after, begins)] += size_bytes
             steps[place + 1] -= size_bytes
-            if after < begins and (after or lfn in use.reads):
+            if after < begins and not stays and (after or lfn in use.reads):
                 waits[place].append((after, begins, size_bytes))
             used_at[lfn] = place
     profile = SpaceProfile(list(accumulate(steps))[: len(uses)])

@@ -26,6 +26,7 @@ from stager.scheduler.migration import is_first, migrate, safe_bytes
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import is_out_of_reach, peer_for
 from stager.scheduler.placing import has_host_here, has_room_elsewhere, host_for, large_enough
+from stager.scheduler.profiles import would_stay
 from stager.scheduler.shares import order_of, over_bytes, over_cores, pool_of
 from stager.scheduler.sources import denial, must_wait, own_fault, waits_for
 from stager.scheduler.staging import staged_inputs
@@ -225,6 +226,8 @@ def reserve_now(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntr
     state, needed = decision.state, missing_bytes + job.reserve_bytes
     if is_well_ahead(state, node) and not run.is_engines:
         # What it fetches now comes ahead of its use, as a prefetch does, and would go when those before it ask for their room.
+        if missing_bytes and not would_stay(state, run, node, job.order, needed):
+            return None
         beside = beside_bytes(state, run, node) if missing_bytes else 0
         has_space = may_begin(state, run, node, job, beside) and free_space_ahead(decision, node, needed + beside)
         return job.reserve_bytes if has_space else None

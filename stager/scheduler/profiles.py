@@ -89,16 +89,14 @@ def adjust_profile(run: RunEntry, job: JobEntry, file: FileEntry, delta: int) ->
 
 
 def would_stay(state: State, run: RunEntry, node: NodeEntry, order: int, size_bytes: int) -> bool:
-    """Whether so much, brought now for the job at that place, is probably still there when it begins.
-
-    Without a spill origin the profile has all that waits for its readers. With one it has none of that, since it may go; but what is read
-    later goes before it.
+    """Whether so much, brought now for the job at that place, is probably still there when it begins. An engine's run has no order that
+    tells.
     """
     if run.ahead is None or run.head >= order:
         return True
     if run.ahead.max(run.head, order) + size_bytes > node.capacity_bytes:
         return False
-    return run.plan.spill_origin is None or run.is_engines or run.head >= stays_on(state, run, node)[order]
+    return run.is_engines or run.head >= stays_on(state, run, node)[order]
 
 
 def stays_on(state: State, run: RunEntry, node: NodeEntry) -> list[int]:
