@@ -96,7 +96,9 @@ def would_stay(state: State, run: RunEntry, node: NodeEntry, order: int, size_by
         return True
     if run.ahead.max(run.head, order) + size_bytes > node.capacity_bytes:
         return False
-    return run.is_engines or run.head >= stays_on(state, run, node)[order]
+    # As many have ended as if all before that place had: where one takes long, the others go on.
+    place = len(run.by_order) - run.unended
+    return run.is_engines or place >= stays_on(state, run, node)[order]
 
 
 def stays_on(state: State, run: RunEntry, node: NodeEntry) -> list[int]:
