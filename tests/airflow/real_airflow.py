@@ -19,7 +19,7 @@ from tests.testbed.processes import free_port
 from tests.testbed.waiting import wait_until
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
-START_S = 120.0
+START_S = 360.0
 # Its API server takes 20 ms and more of the processor for each answer.
 PAUSE_S = 0.5
 # Everything at once on few cores: what waits by default waits less, and nothing is started in copies.

@@ -46,17 +46,17 @@ class Submitting:
 
     def outlives_all(self) -> None:
         """Deferred; cleared, which stops the run and goes on with it; its triggerer killed: it is one run all the time."""
-        wait_until(lambda: self.state() == "deferred", "the task to give its slot back", 60)
+        wait_until(lambda: self.state() == "deferred", "the task to give its slot back", 240)
         (info,) = self.client.runs()
         run = self.client.run(info.run)
         links = self.airflow.get(f"/dags/{DAG}/dagRuns/{self.dag_run}/taskInstances/sent/links")["extra_links"]
         assert links == {"Run in stager": f"{self.client.server}/#/runs/{info.run}"}, "the link of a task that still waits"
         self.airflow.clear(DAG, self.dag_run, "sent")
         wait_until(lambda: run.status().info.state != "active", "the run to be stopped with its task")
-        wait_until(lambda: run.status().info.state == "active" and self.state() == "deferred", "the next try to go on with it", 60)
+        wait_until(lambda: run.status().info.state == "active" and self.state() == "deferred", "the next try to go on with it", 240)
         self.airflow.kill("triggerer")
         (self.data / "open").touch()
-        assert run.wait_finished(60).state == "succeeded"
+        assert run.wait_finished(240).state == "succeeded"
         self.airflow.start_one("triggerer")
 
     def ends(self) -> None:

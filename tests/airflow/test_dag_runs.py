@@ -72,7 +72,7 @@ def ended(client: RestClient, dag_id: str) -> Any:
         info = next((each for title, each in titles.items() if title.startswith(f"{dag_id} ")), None)
         return info if info is not None and info.state in ("succeeded", "failed") else None
 
-    return wait_until(look, f"the run of {dag_id} to end: {client.runs()}", 90)
+    return wait_until(look, f"the run of {dag_id} to end: {client.runs()}", 240)
 
 
 def staged(lab: Sshd, url: str, name: str, body: str) -> Any:
@@ -165,8 +165,8 @@ def let_go(line: Link, client: RestClient, dag_id: str, job: str, told: Callable
         runs = [each.run for each in client.runs() if each.workflow.startswith(f"{dag_id} ")]
         return any(call.job == job for run in runs for call in client.engine(run).open_calls())
 
-    wait_until(called, f"{job} to be called", 120)
-    wait_until(told, "the trigger to tell what is on its way", 120)
+    wait_until(called, f"{job} to be called", 240)
+    wait_until(told, "the trigger to tell what is on its way", 240)
     line.bytes_per_s = None
 
 
@@ -247,7 +247,7 @@ StagerOperator.partial(task_id="shrink", python_callable=shrink, inlets=[header]
     )
     assert result.state == "success"
     runs = [each.run for each in client.runs() if each.workflow.startswith("tiles ")]
-    assert [client.run(run).wait_finished(60).state for run in runs] == ["succeeded", "succeeded", "succeeded"]
+    assert [client.run(run).wait_finished(240).state for run in runs] == ["succeeded", "succeeded", "succeeded"]
     (line,) = [each for each in client.runs(parts=False) if each.part_of == f"tiles/{result.run_id}"]
     assert (line.parts, line.state) == (3, "succeeded"), "one line for the DagRun"
     assert (lab.data / "out/tiles").read_text() == "one\nheader\ntwo\nheader\n", "exchanged as objects of the service"
@@ -331,7 +331,7 @@ first() >> arrives >> join()
     assert (lab.data / "out/partly").read_text() == "late\nelse\nheader\n"
     assert sorted(job.job for job in client.run(info.run).jobs(state="done")) == ["first", "join"]
     (own,) = [each for each in client.runs() if each.workflow.startswith(f"{info.workflow} of try-1.join.")]
-    assert client.run(own.run).wait_finished(60).state == "succeeded", "by then the service could fetch the one that came late"
+    assert client.run(own.run).wait_finished(240).state == "succeeded", "by then the service could fetch the one that came late"
 
 
 @pytest.mark.usefixtures("by_airflow")

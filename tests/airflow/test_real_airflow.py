@@ -86,22 +86,22 @@ def prefetched_once_and_home(airflow: RealAirflow, served: Service, client: Rest
 
 def lost_events_are_made_up_for(airflow: RealAirflow, client: RestClient, lab: Sshd, capsys: pytest.CaptureFixture[str]) -> None:
     dag_run = airflow.trigger("lost")
-    wait_until(lambda: (lab.data / "victim").exists() and (lab.data / "victim").read_text(), "the victim to run", 60)
-    wait_until(lambda: (lab.data / "ended_by_hand").exists(), "the other to run", 60)
+    wait_until(lambda: (lab.data / "victim").exists() and (lab.data / "victim").read_text(), "the victim to run", 240)
+    wait_until(lambda: (lab.data / "ended_by_hand").exists(), "the other to run", 240)
     run = followed(client, f"lost {dag_run}").run
     airflow.mark_task("lost", dag_run, "ended_by_hand", "failed")
     victim = int((lab.data / "victim").read_text())
     # With what watches over it, so that nobody is left to say a word.
     end((*descendants(victim), victim))
-    wait_until(lambda: airflow.tries("lost", dag_run)["victim"]["state"] == "failed", "Airflow to see that it is gone", 60)
-    wait_until(lambda: [job.job for job in client.run(run).status().running] == ["victim"], "the other to give back what it was given", 90)
+    wait_until(lambda: airflow.tries("lost", dag_run)["victim"]["state"] == "failed", "Airflow to see that it is gone", 240)
+    wait_until(lambda: [job.job for job in client.run(run).status().running] == ["victim"], "the other to give back what it was given", 240)
     assert reconcile.main(["--once"]) == 0
     assert "of victim was open, though the task is failed" in capsys.readouterr().out
     wait_until(lambda: not client.run(run).status().running, "its call to be given back")
     airflow.mark("lost", dag_run, "failed")
     assert reconcile.main(["--once"]) == 0
     assert "is failed, and run" in capsys.readouterr().out
-    assert client.run(run).wait_finished(60).state == "failed"
+    assert client.run(run).wait_finished(240).state == "failed"
     assert reconcile.main(["--once"]) == 0
     assert capsys.readouterr().out == ""
     assert not (lab.data / "out/never").exists()
@@ -114,7 +114,7 @@ def jobs(service: Service, token: str) -> Iterator[RestClient]:
         yield made
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_with_a_real_scheduler(
     lab: Sshd,
     served: Service,

@@ -90,7 +90,7 @@ def test_an_end_that_could_not_be_told_is_told_when_the_service_is_back(
         told.drain()
         wait_until(lambda: told.owed, "the end to be owed")
         with RestClient(served.start().url, token) as client:
-            assert client.run(opened.run.name).wait_finished(40).state == "failed"
+            assert client.run(opened.run.name).wait_finished(240).state == "failed"
         wait_until(lambda: not told.owed, "nothing to be owed any more")
     finally:
         served.end()

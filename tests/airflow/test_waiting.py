@@ -61,17 +61,17 @@ def test_a_retry_joins_the_run_that_goes_on_and_takes_the_one_that_succeeded(cli
     assert first.taken == "submitted"
     assert tried(client, text, "joined", 2, 2) == Attempted(first.run, "joined")
     open_gate(data, "joined")
-    assert client.run(first.run).wait_finished(60.0).state == "succeeded"
+    assert client.run(first.run).wait_finished(240).state == "succeeded"
     assert tried(client, text, "joined", 2, 2) == Attempted(first.run, "succeeded")
 
 
 def test_a_retry_resumes_what_failed(client: RestClient, data: Path) -> None:
     text = small(data, "mended", f"test -e {data}/open-mended && cat a > b")
     first = tried(client, text, "mended")
-    assert client.run(first.run).wait_finished(60.0).state == "failed"
+    assert client.run(first.run).wait_finished(240).state == "failed"
     open_gate(data, "mended")
     assert tried(client, text, "mended", 1, 0) == Attempted(first.run, "resumed"), "a task that was cleared goes on with it too"
-    assert client.run(first.run).wait_finished(60.0).state == "succeeded"
+    assert client.run(first.run).wait_finished(240).state == "succeeded"
     assert tried(client, text, "mended", 1, 0) == Attempted(first.run, "succeeded"), "its worker died after the run's end"
 
 
@@ -80,20 +80,20 @@ def test_a_task_that_is_cleared_while_its_run_goes_on_has_that_run_from_then_on(
     first = tried(client, text, "kept", 2, 2)
     assert tried(client, text, "kept", 3, 2) == Attempted(first.run, "joined")
     open_gate(data, "kept")
-    assert client.run(first.run).wait_finished(60.0).state == "succeeded"
+    assert client.run(first.run).wait_finished(240).state == "succeeded"
     assert tried(client, text, "kept", 3, 2) == Attempted(first.run, "succeeded"), "a retry of the task that was cleared"
     again = tried(client, text, "kept", 4, 2)
     assert again.taken == "submitted" and again.run != first.run, "cleared after success"
-    client.run(again.run).wait_finished(60.0)
+    client.run(again.run).wait_finished(240)
 
 
 def test_a_task_that_is_cleared_after_success_runs_anew(client: RestClient, data: Path) -> None:
     text = small(data, "anew")
     first = tried(client, text, "anew")
-    client.run(first.run).wait_finished(60.0)
+    client.run(first.run).wait_finished(240)
     again = tried(client, text, "anew", 1, 0)
     assert again.taken == "submitted" and again.run != first.run
-    client.run(again.run).wait_finished(60.0)
+    client.run(again.run).wait_finished(240)
     assert tried(client, text, "anew", 1, 0) == Attempted(again.run, "succeeded")
 
 
@@ -109,7 +109,7 @@ def test_what_somebody_cancelled_is_submitted_anew_only_when_the_task_is_cleared
     text = gated(data, "called-off")
     first = tried(client, text, "off", 3, 3)
     client.run(first.run).cancel()
-    client.run(first.run).wait_finished(60.0)
+    client.run(first.run).wait_finished(240)
     with pytest.raises(Refused, match=f"{first.run} of this task was cancelled; clear"):
         tried(client, text, "off", 3, 3)
     again = tried(client, text, "off", 4, 3)
@@ -164,7 +164,7 @@ def end_at_once(service: Service, client: RestClient, run: str) -> None:
     service.process.terminate()
     wait_until(lambda: client.run(run).wait(timeout_s=0).state == "draining", "the run to drain")
     service.process.terminate()
-    service.process.wait(60)
+    service.process.wait(240)
 
 
 @pytest.mark.parametrize("ending", ["killed", "ended"])
@@ -184,7 +184,7 @@ def test_waiting_outlives_the_service(service: Service, client: RestClient, conn
         end_at_once(service, client, run)
     assert not waiting.future.done()
     service.start()
-    event = waiting.future.result(60)
+    event = waiting.future.result(240)
     assert event["run"] == run
     assert (event["state"], event["by"]) == (("succeeded", "") if ending == "killed" else ("interrupted", "service"))
     if ending == "ended":
@@ -223,7 +223,7 @@ def test_a_submit_waits_for_a_service_that_is_away_and_says_so(away: Service, da
         waiting.start()
         wait_until(lambda: "waiting for it for 0 s now, at most 21" in caplog.text, "the task to say that it waits")
         away.start()
-        assert done.result(60)["outcome"] == "succeeded"
+        assert done.result(240)["outcome"] == "succeeded"
     waiting.join()
     assert "of 1 jobs done" in caplog.text, "what it waits for afterwards"
 
@@ -313,7 +313,7 @@ def test_many_tasks_wait_in_turn(service: Service, client: RestClient, data: Pat
             await asyncio.sleep(0.02)
         assert len(LINES) == 1
         open_gate(data, "many")
-        return await asyncio.wait_for(asyncio.gather(*waiting), 60)
+        return await asyncio.wait_for(asyncio.gather(*waiting), 240)
 
     assert [event["state"] for event in asyncio.run(all_of_them())] == ["succeeded"] * waits
     assert not LINES and refusals(service) == 0
@@ -381,7 +381,7 @@ def test_what_airflow_stopped_late_is_gone_on_with_by_the_try_that_joined_it(cli
 
 def test_a_sensor_that_pokes_says_so_too(client: RestClient, data: Path) -> None:
     run = tried(client, small(data, "never-poked", "exit 1"), "never-poked").run
-    client.run(run).wait_finished(60.0)
+    client.run(run).wait_finished(240)
     for lfns, told_of in (("b", "'b' is not durable"), ((), "0 of 1 products")):
         sensor = StagerDurableSensor(task_id="t", run=run, lfns=lfns, deferrable=False)
         with pytest.raises(AirflowException, match=told_of):

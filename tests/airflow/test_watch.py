@@ -61,7 +61,7 @@ def test_what_a_try_was_given_is_given_back_when_it_dies_and_not_when_it_leaves(
         assert all(client.engine(run).open_calls() for run in (first, own))
     else:
         wait_until(lambda: not client.engine(first).open_calls(), "its call to be given back")
-        assert client.run(own).wait_finished(60).state == "failed"
+        assert client.run(own).wait_finished(240).state == "failed"
         (job,) = client.run(first).jobs()
         assert job.fault is not None and "gone without a word" in job.fault.message
     assert client.run(first).status().info.state == "active", "its DagRun may go on"
