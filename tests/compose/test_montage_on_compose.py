@@ -104,7 +104,7 @@ def killed(compose: Compose, service: str) -> None:
     """As by the kernel: the engine starts it again, which it does not after `docker kill`."""
     before = compose.containers()[service]
     os.kill(before["State"]["Pid"], signal.SIGKILL)
-    wait_until(lambda: compose.containers()[service]["RestartCount"] > before["RestartCount"], f"{service} to be started again", 60)
+    wait_until(lambda: compose.containers()[service]["RestartCount"] > before["RestartCount"], f"{service} to be started again")
 
 
 def test_montage_makes_the_same_bytes_while_a_node_and_a_worker_are_killed(compose: Compose, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def unprivileged(compose: Compose) -> None:
 
 def watched(compose: Compose) -> None:
     """Prometheus reads the scheduler and all nodes, takes the rules, and knows what each panel asks for."""
-    wait_until(lambda: all(each["health"] == "up" for each in asked(compose, "targets")["activeTargets"]), "all targets", 60)
+    wait_until(lambda: all(each["health"] == "up" for each in asked(compose, "targets")["activeTargets"]), "all targets")
     assert len(asked(compose, "targets")["activeTargets"]) == 4
     rules = [rule for group in asked(compose, "rules")["groups"] for rule in group["rules"]]
     assert rules and {rule["health"] for rule in rules} == {"ok"}

@@ -120,7 +120,7 @@ def test_what_was_appended_survives_kill_9(tmp_path: Path) -> None:
         writer = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(path)], stdout=out, cwd=PROJECT, env={**os.environ, "PYTHONPATH": str(PROJECT)}
         )
-        wait_until(lambda: told.read_bytes().count(b"\n") > 50, "some batches to be acknowledged", 60)
+        wait_until(lambda: told.read_bytes().count(b"\n") > 50, "some batches to be acknowledged")
         writer.send_signal(signal.SIGKILL)
         writer.wait()
     acknowledged = told.read_bytes().count(b"\n")

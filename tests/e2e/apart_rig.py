@@ -147,7 +147,7 @@ class Apart:
         state = self.nodes[name].get("/v1/state")
         return {what: state[what] for what in ("attempts", "leases", "reservations") if state.get(what)}
 
-    def until(self, condition: Any, what: str, deadline_s: float = 60.0) -> Any:
+    def until(self, condition: Any, what: str, deadline_s: float = 120.0) -> Any:
         try:
             return wait_until(condition, what, deadline_s)
         except AssertionError as late:

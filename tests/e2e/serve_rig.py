@@ -89,7 +89,7 @@ class Service:
     def kill(self) -> None:
         assert self.process is not None
         os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait(20)
+        self.process.wait(120)
 
     def stop(self) -> None:
         """As its administrator ends it: in order."""

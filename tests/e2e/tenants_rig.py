@@ -137,7 +137,7 @@ class Tenants:
     def told(self, kind: type[Any]) -> list[Any]:
         return [event for batch in batches_of(self.state) for event in batch.events if isinstance(event, kind)]
 
-    def until(self, condition: Any, what: str, deadline_s: float = 60.0) -> Any:
+    def until(self, condition: Any, what: str, deadline_s: float = 120.0) -> Any:
         try:
             return wait_until(condition, what, deadline_s)
         except AssertionError as late:

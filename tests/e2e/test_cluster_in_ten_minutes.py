@@ -81,7 +81,7 @@ def test_three_hosts_are_a_cluster(cluster: PooledCluster, net: Network, tmp_pat
     first = facts_on(a, cluster.invite(), "--node-id", "a", "--capacity", "100 MB", "--cores", "1", "--memory", "2 GB")
     facts_on(b, cluster.invite(), "--no-node", "--beside", "a", "--node-id", "b", "--cores", "2", "--scratch", "/srv/jobs")
     assert first["worker"]["pool"] == cluster.pool and not first["worker_problem"]
-    wait_until(lambda: cluster.hosts() == {"a": ("open", "a", 1), "b": ("open", "a", 2)}, "both hosts", 60)
+    wait_until(lambda: cluster.hosts() == {"a": ("open", "a", 1), "b": ("open", "a", 2)}, "both hosts")
     here, elsewhere = (copied_workflow("quickstart", tmp_path / name) for name in ("here", "elsewhere"))
     cluster.stager.run("submit", here)
     words = (here.parent / "out" / "words.txt").read_bytes()
@@ -95,11 +95,11 @@ def test_three_hosts_are_a_cluster(cluster: PooledCluster, net: Network, tmp_pat
     pids = first["worker"]["pid"], first["pid"]
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: pids_on(a)[0] not in (None, pids[0]) and pids_on(a)[1] not in (None, pids[1]), "both to be there again", 30)
+    wait_until(lambda: pids_on(a)[0] not in (None, pids[0]) and pids_on(a)[1] not in (None, pids[1]), "both to be there again")
     # What a person says now changes that alone.
     again = facts_on(a, "--cores", "2")
     assert (again["address"], again["capacity_bytes"]) == (first["address"], first["capacity_bytes"])
-    wait_until(lambda: cluster.hosts().get("a") == ("open", "a", 2), "the new cores", 60)
+    wait_until(lambda: cluster.hosts().get("a") == ("open", "a", 2), "the new cores")
     # All of it ends, and is there again after what is said without an invite.
     keeper = keeper_of(a)
     assert "stopped" in stopped(a)
@@ -108,7 +108,7 @@ def test_three_hosts_are_a_cluster(cluster: PooledCluster, net: Network, tmp_pat
     wait_until(lambda: not any(is_alive(pid) for pid in ended), "all of the host to end", 5)
     assert "nothing of this host runs" in stopped(a)
     facts_on(a)
-    wait_until(lambda: cluster.is_up("a") and cluster.hosts().get("a") == ("open", "a", 2), "the host to be there again", 60)
+    wait_until(lambda: cluster.is_up("a") and cluster.hosts().get("a") == ("open", "a", 2), "the host to be there again")
 
 
 def stopped(host: Host) -> str:

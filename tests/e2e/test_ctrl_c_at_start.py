@@ -176,7 +176,7 @@ def test_while_a_run_that_is_there_is_followed(stager: Stager, short_dir: Path) 
             wait_until(lambda: states() != ["active"], "the run to be drained")
         finally:
             gate.touch()
-        said += process.communicate(timeout=60)[0]
+        said += process.communicate(timeout=120)[0]
     assert process.returncode == Exit.INTERRUPTED and "Traceback" not in said, said
     stager.run("resume", "w-1")
     assert (short_dir / "out" / "y").read_text() == "x\n"

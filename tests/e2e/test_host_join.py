@@ -63,7 +63,7 @@ class Cluster:
         argv = self.host.command([sys.executable, "-m", "stager.cli", *words])
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(argv, env=self.stager.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_until(self._ready, "the service to be ready", 60)
+        wait_until(self._ready, "the service to be ready")
 
     def _ready(self) -> bool:
         assert self.process is not None and self.process.poll() is None, self.log.read_text()
@@ -72,7 +72,7 @@ class Cluster:
     def stop(self) -> None:
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(60)
+            self.process.wait(120)
 
     def end(self) -> None:
         self.stop()
@@ -137,9 +137,9 @@ def test_a_host_joins_a_service_that_runs_and_is_there_after_restarts_of_both(cl
     a, b = (cluster.net.host(name, private=True) for name in ("a", "b"))
     first = joined(a, cluster.invite(), "--store", STORE, "--node-id", "a", "--capacity", "100 MB")
     assert first["worker"]["pid"] is None and "has no pool of hosts" in first["worker_problem"]
-    wait_until(lambda: cluster.is_up("a"), "the node to be taken up", 30)
+    wait_until(lambda: cluster.is_up("a"), "the node to be taken up")
     joined(b, cluster.invite("--ttl", "2 min"), "--store", STORE, "--node-id", "b", "--capacity", "100 MB")
-    wait_until(lambda: cluster.is_up("b"), "the second one to be taken up", 30)
+    wait_until(lambda: cluster.is_up("b"), "the second one to be taken up")
     assert cluster.process is not None and cluster.process.poll() is None and cluster.starts == 1
     views = cluster.nodes()
     assert views["a"].capacity_bytes == 100_000_000 and views["a"].store_id
@@ -149,16 +149,16 @@ def test_a_host_joins_a_service_that_runs_and_is_there_after_restarts_of_both(cl
     # The scheduler is started again.
     cluster.stop()
     cluster.start()
-    wait_until(lambda: cluster.is_up("a") and cluster.is_up("b"), "both to be there again", 30)
+    wait_until(lambda: cluster.is_up("a") and cluster.is_up("b"), "both to be there again")
     # The host is: no invite is needed then.
     ended(a)
-    wait_until(lambda: not cluster.is_up("a"), "the node to be missed", 30)
+    wait_until(lambda: not cluster.is_up("a"), "the node to be missed")
     after = joined(a, "--store", STORE)
     assert after["pid"] != first["pid"] and after["address"] == first["address"]
-    wait_until(lambda: cluster.is_up("a"), "the node to be there again", 30)
+    wait_until(lambda: cluster.is_up("a"), "the node to be there again")
     moved = joined(a, "--store", STORE, "--listen", f"{a.address}:{a.free_port()}")
     assert moved["address"] != after["address"]
-    wait_until(lambda: cluster.is_up("a") and cluster.nodes()["a"].pid == moved["pid"], "the node to be found where it is now", 30)
+    wait_until(lambda: cluster.is_up("a") and cluster.nodes()["a"].pid == moved["pid"], "the node to be found where it is now")
 
 
 def test_invites_are_for_one_host_in_time_and_for_this_cluster(cluster: Cluster, net: Network) -> None:
@@ -191,7 +191,7 @@ def test_invites_are_for_one_host_in_time_and_for_this_cluster(cluster: Cluster,
 def test_two_nodes_with_one_store_and_a_store_that_was_made_anew_are_refused(cluster: Cluster, net: Network) -> None:
     a, b = (net.host(name, private=True) for name in ("a", "b"))
     joined(a, cluster.invite(), "--store", STORE, "--node-id", "a", "--capacity", "50 MB")
-    wait_until(lambda: cluster.is_up("a"), "the node to be taken up", 30)
+    wait_until(lambda: cluster.is_up("a"), "the node to be taken up")
     ended(a)
     b.outside(STORE).mkdir(mode=0o700)
     subprocess.run(["cp", "-a", str(a.outside(STORE) / "node"), str(b.outside(STORE))], check=True)
@@ -238,7 +238,7 @@ def test_what_comes_in_between_gets_no_secret_and_no_certificate_speaks_for_anot
     cluster.stager.run("cluster", "certify", "node/a", "--out", str(made))
     context.load_cert_chain(made / "cert.pem", made / "key.pem")
     assert "not in the registry" in asked("PUT", "/api/v1/cluster/nodes/a", node)
-    assert wait_until(lambda: cluster.nodes()["a"].connected, "the node is where it was", 30)
+    assert wait_until(lambda: cluster.nodes()["a"].connected, "the node is where it was")
 
 
 def csr(place: Path) -> str:
@@ -266,10 +266,10 @@ def test_a_forgotten_node_is_let_in_again_by_an_invite_only(cluster: Cluster, ne
     a, b = (net.host(name, private=True) for name in ("a", "b"))
     first = joined(a, cluster.invite(), "--store", STORE, "--node-id", "a", "--capacity", "50 MB")
     other = joined(b, cluster.invite(), "--store", STORE, "--node-id", "b", "--capacity", "50 MB")["address"]
-    wait_until(lambda: cluster.is_up("a") and cluster.is_up("b"), "the nodes to be taken up", 30)
+    wait_until(lambda: cluster.is_up("a") and cluster.is_up("b"), "the nodes to be taken up")
     assert '"node_id":"b"' in answered(a, other)
     cluster.stager.run("node", "forget", "a", "--why", "tried")
-    wait_until(lambda: FORGOTTEN in answered(a, other), "the other node to refuse it", 30)
+    wait_until(lambda: FORGOTTEN in answered(a, other), "the other node to refuse it")
     ended(b)
     joined(b, "--store", STORE)
     assert FORGOTTEN in answered(a, other), "over a restart, and before the scheduler is there"
@@ -277,15 +277,15 @@ def test_a_forgotten_node_is_let_in_again_by_an_invite_only(cluster: Cluster, ne
     # Another incarnation, which the scheduler would have taken for one that comes back. It may have been ended already.
     subprocess.run(["kill", "-9", str(first["pid"])], check=False)
     log = a.outside(STORE) / "host.log"
-    wait_until(lambda: "not in the registry" in log.read_text(), "what keeps the node running to give it up", 30)
+    wait_until(lambda: "not in the registry" in log.read_text(), "what keeps the node running to give it up")
     assert "not in the registry" in refused(a, "--store", STORE)
-    wait_until(lambda: "was forgotten" in cluster.nodes()["a"].problem, "the scheduler to leave it alone", 30)
+    wait_until(lambda: "was forgotten" in cluster.nodes()["a"].problem, "the scheduler to leave it alone")
     cluster.stop()
     cluster.start()
     assert "a" not in cluster.nodes(), "nor does it come back with the scheduler"
     joined(a, cluster.invite(), "--store", STORE)
-    wait_until(lambda: cluster.is_up("a"), "the node to be taken up again", 30)
-    wait_until(lambda: '"node_id":"b"' in answered(a, other), "the other node to let it in", 30)
+    wait_until(lambda: cluster.is_up("a"), "the node to be taken up again")
+    wait_until(lambda: '"node_id":"b"' in answered(a, other), "the other node to let it in")
 
 
 def test_a_certificate_past_two_thirds_of_its_life_is_renewed_and_the_node_goes_on(cluster: Cluster, net: Network, tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_a_certificate_past_two_thirds_of_its_life_is_renewed_and_the_node_goes_
     renewed = x509.load_pem_x509_certificate(held.read_bytes())
     before = x509.load_pem_x509_certificate(good)
     assert renewed.not_valid_after_utc >= before.not_valid_after_utc and renewed.public_key() == before.public_key()
-    wait_until(lambda: cluster.is_up("a"), "the node to be taken up", 30)
+    wait_until(lambda: cluster.is_up("a"), "the node to be taken up")
 
 
 def near_its_end(authority: Authority, path: Path) -> None:
@@ -343,7 +343,7 @@ JOBS = 8
 def test_jobs_stay_beside_the_scheduler_when_nodes_have_joined(cluster: Cluster, net: Network) -> None:
     a = net.host("a", private=True)
     joined(a, cluster.invite(), "--store", STORE, "--node-id", "a", "--capacity", "100 MB")
-    wait_until(lambda: cluster.is_up("a"), "the node to be taken up", 30)
+    wait_until(lambda: cluster.is_up("a"), "the node to be taken up")
     text = WORKFLOW.replace("JOBS", "".join(JOB.format(n=n) for n in range(JOBS)))
     (cluster.place / "workflow.yml").write_text(text.replace("PARTS", ", ".join(f"part{n}" for n in range(JOBS))))
     for _ in range(2):

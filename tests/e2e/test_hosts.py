@@ -184,7 +184,7 @@ def test_a_worker_that_is_asked_to_end_ends_and_leaves_its_jobs(hosts: Hosts) ->
     h2 = hosts.pool.hosts["h2"]
     assert h2.server.process is not None
     h2.server.process.send_signal(signal.SIGTERM)
-    assert h2.server.process.wait(30) == 0 and h2.reaper_pids()
+    assert h2.server.process.wait(120) == 0 and h2.reaper_pids()
     h2.server.start()
     rig.gate.touch()
     assert rig.finished(client, run) == "succeeded" and rig.ran() == {"wide": 1}

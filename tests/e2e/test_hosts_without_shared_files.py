@@ -92,9 +92,9 @@ def test_a_small_workflow_runs_and_its_variable_is_in_no_file(apart: Apart) -> N
     said = apart.stager.run("logs", run, "tree").stdout
     assert "printed" in said and "complained" in said
     for name, host in apart.sites.items():
-        apart.until(lambda name=name: apart.left(name) == {}, f"what node {name} has of attempts to go", 20)
+        apart.until(lambda name=name: apart.left(name) == {}, f"what node {name} has of attempts to go")
         scratch = host.outside(SCRATCH)
-        apart.until(lambda scratch=scratch: not list(scratch.glob("attempts/*")), "the sandboxes to go", 20)
+        apart.until(lambda scratch=scratch: not list(scratch.glob("attempts/*")), "the sandboxes to go")
         holding = [path for path in host.outside("/srv").rglob("*") if path.is_file() and WORD.encode() in path.read_bytes()]
         assert not holding
     assert WORD not in apart.logs()
@@ -249,4 +249,4 @@ def test_a_worker_that_is_cut_off_and_forgotten_commits_nothing(apart: Apart) ->
         apart.until(lambda: "slow" in apart.stored(), "the final")
     assert apart.stored()["slow"] == b"from the other one\n"
     assert [(event.attempt == attempt, event.outcome) for event in ends_of(apart, run)] == [(True, ev.Outcome.LOST), (False, ev.Outcome.OK)]
-    apart.until(lambda: not (cut_off.outside(SCRATCH) / "attempts" / attempt).exists(), "what it left to go", 60)
+    apart.until(lambda: not (cut_off.outside(SCRATCH) / "attempts" / attempt).exists(), "what it left to go")

@@ -151,6 +151,6 @@ def test_killed_at_any_instant_the_run_ends_right(apart: Apart, victim: str, pha
     others = Counter(event.outcome for event in ends if event.outcome is not ev.Outcome.OK)
     assert set(others) <= {ev.Outcome.KILLED, ev.Outcome.LOST}, others
     for name, host in apart.sites.items():
-        apart.until(lambda name=name: apart.left(name) == {}, f"what node {name} has of attempts to go", 60)
+        apart.until(lambda name=name: apart.left(name) == {}, f"what node {name} has of attempts to go")
         scratch = host.outside(SCRATCH)
-        apart.until(lambda scratch=scratch: not list(scratch.glob("attempts/*")), f"the sandboxes of {name} to go", 60)
+        apart.until(lambda scratch=scratch: not list(scratch.glob("attempts/*")), f"the sandboxes of {name} to go")

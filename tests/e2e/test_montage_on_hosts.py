@@ -74,7 +74,7 @@ def test_two_hosts_make_the_same_bytes(apart: Apart, survey: tuple[Path, dict[st
     assert {(each["host"], each["node"]) for each in report["hosts"]} == {("ha", "a"), ("hb", "b")}
     assert sum(each["attempts"] for each in report["hosts"]) == SMALL.jobs
     for name in apart.sites:
-        apart.until(lambda name=name: apart.left(name) == {}, f"what node {name} has of attempts to go", 20)
+        apart.until(lambda name=name: apart.left(name) == {}, f"what node {name} has of attempts to go")
 
 
 def submitted(apart: Apart, tiles: Path) -> str:

@@ -100,7 +100,7 @@ def test_a_process_ends_with_the_service_that_asked_it(make: Make) -> None:
     reading.validate(body(SMALL), "alice")
     process = reading.idle[0].process
     reading.idle[0].asks.close()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
 
 
 def test_what_a_killed_service_left_is_swept_by_the_next(make: Make, tmp_path: Path) -> None:

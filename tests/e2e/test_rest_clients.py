@@ -169,7 +169,7 @@ def test_ctrl_c_drains_a_run_at_a_service_and_resume_goes_on(service: Service, t
         command.send_signal(signal.SIGINT)
         wait_until(lambda: client.run(run.run).status().info.state == "draining", "the run to drain")
         client.run(run.run).stop()
-        out, err = command.communicate(timeout=60)
+        out, err = command.communicate(timeout=120)
         assert command.returncode == 6 or "interrupted" in out + err, (command.returncode, out, err)
         gate.touch()
         assert "succeeded" in stager.run("resume", run.run, *where).stdout

@@ -154,6 +154,6 @@ def test_logs_are_followed_as_they_are_written_until_the_job_needs_no_more_tries
     assert [following.stdout.readline() for _ in range(2)] == ["==> 1 stdout\n", "one\n"]
     gate.touch()
     out = following.stdout.read()
-    assert following.wait(60) == 0
+    assert following.wait(120) == 0
     assert out.splitlines() == ["café", "==> 1 stderr", "told", "==> 2 stdout", "one", "café", "==> 2 stderr", "told"]
     stager.run("logs", "w-1", "a", "--follow", "--json", code=2)

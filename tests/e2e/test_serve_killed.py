@@ -60,7 +60,7 @@ def test_killed_at_any_instant_a_run_over_rest_goes_on_and_its_finals_are_durabl
     with RestClient(service.url, token) as client:
         run = client.submit(wanted, key="the-letters")
         held.begin()
-        wait_until(lambda: phase_is(client, run, phase), f"the phase {phase}", 60)
+        wait_until(lambda: phase_is(client, run, phase), f"the phase {phase}")
         seen = seen_events(client, run)
     service.kill()
     held.let_go()
@@ -103,7 +103,7 @@ def test_a_registration_that_is_taken_back_is_taken_from_runs_too(lab: tuple[Ser
     gate = letters.hold("stamp")
     with RestClient(service.url, token) as client:
         run = client.submit(rest.Submission(workflow=letters.workflow.read_text()))
-        wait_until(lambda: "digest 0" in letters.ended(), "a job to have ended", 60)
+        wait_until(lambda: "digest 0" in letters.ended(), "a job to have ended")
     service.kill()
     good = (service.stager.state_dir / "tenants.toml").read_text()
     service.write_tenants("[tenants.alice]\nnative_jobs = true\n")
@@ -111,7 +111,7 @@ def test_a_registration_that_is_taken_back_is_taken_from_runs_too(lab: tuple[Ser
     with RestClient(service.url, token) as client:
         gate.touch()
         found = client.run(run)
-        wait_until(lambda: any("register" in each.message for each in found.status().problems), "the origin to be denied", 60)
+        wait_until(lambda: any("register" in each.message for each in found.status().problems), "the origin to be denied")
         service.write_tenants(good)
         if found.wait(timeout_s=0).finished:
             assert found.wait(timeout_s=0).state != "succeeded"

@@ -108,7 +108,7 @@ def test_sigterm_ends_a_service_in_order_also_while_answers_are_open(service: Se
         wait_until(lambda: alice.get(f"/runs/{run}").json()["info"]["state"] == "draining", "the service to have heard it")
         gate.touch()
         kinds = [line for line in answer.iter_lines() if line.startswith("event: ")]
-    assert service.process.wait(60) == 0
+    assert service.process.wait(120) == 0
     assert "event: attempt_ended" in kinds, "what ran was let to its end"
     again = service.start().client(token)
     assert again.get(f"/runs/{run}").json()["info"]["state"] == "interrupted"

@@ -133,7 +133,7 @@ def test_gc_takes_it_but_not_from_under_a_shell(stager: Stager, short_dir: Path)
     did = stager.json("gc")
     assert (would["sandboxes"], did["sandboxes"]) == (1, 0) and would["freed_bytes"] > did["freed_bytes"] == 0, "what stayed is not freed"
     gate.touch()
-    assert looking.communicate(timeout=60)[0] == "small\n"
+    assert looking.communicate(timeout=120)[0] == "small\n"
     assert stager.json("gc")["sandboxes"] == 1 and kept_in(stager) == []
     assert "`stager gc` took it" in stager.run("shell", "w-1", "bad", code=3).stderr
 

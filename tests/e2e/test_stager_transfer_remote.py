@@ -252,7 +252,7 @@ def test_ended_while_it_starts_a_program_it_leaves_none_behind(tmp_path: Path, v
         known.touch()
         running.communicate()
         assert running.returncode == -signal.SIGTERM
-        wait_until(lambda: not is_alive(pid), "the program to be gone", 20)
+        wait_until(lambda: not is_alive(pid), "the program to be gone")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

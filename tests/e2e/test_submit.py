@@ -118,10 +118,10 @@ def test_a_destination_with_other_content_is_not_overwritten(stager: Stager, let
     """One that was written while the run computed."""
     gate = letters.hold("join")
     process = stager.start("submit", letters.workflow)
-    wait_until(lambda: (data_of(letters) / "out").is_dir(), "the run to be under way", 60)
+    wait_until(lambda: (data_of(letters) / "out").is_dir(), "the run to be under way")
     (data_of(letters) / "all.txt").write_bytes(b"months of work")
     gate.touch()
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 4, err
     assert "all.txt" in err and (data_of(letters) / "all.txt").read_bytes() == b"months of work"
     (data_of(letters) / "all.txt").unlink()
@@ -152,7 +152,7 @@ def test_a_submit_has_the_process_of_its_scheduler_ready_and_ends_one_that_it_do
     stager.run("wait", run)
     # A scheduler lives: nobody makes ready for another.
     again = stager.start("submit", letters.workflow)
-    again.communicate(timeout=60)
+    again.communicate(timeout=120)
     assert again.returncode == 0 and stager.scheduler_pid() == pid
     assert [each for each in naming(stager.state_dir) if WHEN_TOLD in command_line(each)] == [pid]
 
@@ -268,7 +268,7 @@ def test_ctrl_c_drains_and_resume_goes_on_without_running_anything_twice(stager:
     process.send_signal(signal.SIGINT)
     wait_until(lambda: stager.json("runs")[0]["state"] in ("draining", "interrupted"), "the run to drain")
     gate.touch()
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     before = letters.ended()
     assert "stager resume" in err and sum(before.values()) < 2 * letters.count + 1
@@ -285,7 +285,7 @@ def test_a_scheduler_that_dies_under_its_client_leaves_the_way_to_go_on(stager: 
     pid = stager.scheduler_pid()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    _, said = submit.communicate(timeout=60)
+    _, said = submit.communicate(timeout=120)
     assert submit.returncode == 5 and "go on with: stager resume letters-1" in said
     stager.run("resume", "letters-1")
     letters.check(short_dir / "data")
@@ -300,7 +300,7 @@ def test_ctrl_c_twice_stops_at_once_and_can_be_resumed(stager: Stager, short_dir
     process.send_signal(signal.SIGINT)
     wait_until(lambda: stager.json("runs")[0]["state"] == "draining", "the run to drain")
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert not letters.ended() and not stager.reaper_pids()
     gate.touch()

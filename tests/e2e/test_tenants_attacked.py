@@ -204,7 +204,7 @@ def test_a_false_gateway_runs_nothing_in_the_service_and_gets_nothing_of_others(
     assert tenants.hosts("bob") == {"bob:h1": "open"} and tenants.service.process is not None and tenants.service.process.poll() is None
     still = tenants.submit("bob", '  still: {run: "echo here > still", outputs: {still: data:still}}\n', "still")
     assert tenants.outcome("bob", still) == "succeeded"
-    wait_until(lambda: tenants.hosts("alice").get("alice:mine") == "away", "the false host to be away", 60)
+    wait_until(lambda: tenants.hosts("alice").get("alice:mine") == "away", "the false host to be away")
 
 
 def end(outcome: str, **more: Any) -> Callable[[str], Any]:

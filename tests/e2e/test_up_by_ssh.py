@@ -132,7 +132,7 @@ def test_a_host_is_brought_up_by_ssh_and_runs_jobs(bed: Bed, net: Network, tmp_p
     # By the jump host of the configuration.
     assert f"from {bed.jump.host.address}" in bed.a.sshd.log.read_text()
     assert not files_with_a_secret(store, cluster.place, bed.a.sshd.directory, bed.jump.sshd.directory)
-    wait_until(lambda: cluster.is_up("a"), "the node to be taken up", 30)
+    wait_until(lambda: cluster.is_up("a"), "the node to be taken up")
     assert "a" not in cluster.hosts()
 
     again = bed.up("ionode", f"ssh://A{DIR}")
@@ -142,7 +142,7 @@ def test_a_host_is_brought_up_by_ssh_and_runs_jobs(bed: Bed, net: Network, tmp_p
     worker = bed.up("worker", f"ssh://near-a{DIR}", "--cores", "2", "--memory", "1 GB")
     assert (worker["done"], worker["sent_files"], worker["joined"]["worker_problem"]) == ("changed", 0, ""), worker
     assert worker["joined"]["pid"] == first["joined"]["pid"]
-    wait_until(lambda: cluster.hosts() == {"a": ("open", "a", 2)}, "the worker", 60)
+    wait_until(lambda: cluster.hosts() == {"a": ("open", "a", 2)}, "the worker")
     assert bed.up("worker", f"ssh://near-a{DIR}")["done"] == "nothing"
 
     # What is not as it was sent is sent again, and only that.
@@ -154,7 +154,7 @@ def test_a_host_is_brought_up_by_ssh_and_runs_jobs(bed: Bed, net: Network, tmp_p
     mended = bed.up("ionode", f"ssh://near-a{DIR}")
     assert (mended["done"], mended["sent_files"]) == ("replaced", 1), mended
     assert program.read_bytes() == whole
-    wait_until(lambda: cluster.is_up("a") and cluster.nodes()["a"].pid == mended["joined"]["pid"], "the node to be there again", 30)
+    wait_until(lambda: cluster.is_up("a") and cluster.nodes()["a"].pid == mended["joined"]["pid"], "the node to be there again")
 
     run_quickstart(bed, tmp_path)
     take_down_and_up_again(bed)
@@ -166,9 +166,9 @@ def take_down_and_up_again(bed: Bed) -> None:
     pid = cluster.nodes()["a"].pid
     assert bed.down("worker", url)["ended"] and not bed.down("worker", url)["ended"]
     assert cluster.is_up("a") and cluster.nodes()["a"].pid == pid
-    wait_until(lambda: cluster.hosts().get("a", ("",))[0] != "open", "the worker to be missed", 60)
+    wait_until(lambda: cluster.hosts().get("a", ("",))[0] != "open", "the worker to be missed")
     assert bed.down("ionode", url)["ended"]
-    wait_until(lambda: not cluster.is_up("a"), "the node to be missed", 30)
+    wait_until(lambda: not cluster.is_up("a"), "the node to be missed")
     assert cluster.nodes()["a"].state == "draining"
     # There is no systemd on hosts of the bed: what was not done is said.
     said = bed.refused(url, "--python", PYTHON, "--systemd", "user")
@@ -177,12 +177,12 @@ def take_down_and_up_again(bed: Bed) -> None:
     assert f'"{DIR}"' in unit.read_text()
     unit.unlink()
     assert bed.up("ionode", url)["done"] == "started"
-    wait_until(lambda: cluster.is_up("a") and cluster.nodes()["a"].state == "up", "the node to take work again", 30)
+    wait_until(lambda: cluster.is_up("a") and cluster.nodes()["a"].state == "up", "the node to take work again")
     # One that was forgotten is drained of nothing, and comes again with another invite.
     cluster.stager.run("node", "forget", "a", "--force")
     assert bed.down("ionode", url)["ended"]
     assert bed.up("ionode", url)["done"] == "joined"
-    wait_until(lambda: cluster.is_up("a"), "the node to be taken up anew", 30)
+    wait_until(lambda: cluster.is_up("a"), "the node to be taken up anew")
     # What is said to run there is another version.
     current = store / "software" / "current"
     name = current.readlink()

@@ -90,7 +90,7 @@ def test_a_changed_link_fails_the_attempt_as_corrupt(rig: Rig) -> None:
     assert result.outputs == () and [entry["file_id"] for entry in result.void_outputs] == [made.file_id]
 
 
-async def until(condition: Callable[[], bool], running: asyncio.Task[object], deadline_s: float = 60.0) -> None:
+async def until(condition: Callable[[], bool], running: asyncio.Task[object], deadline_s: float = 120.0) -> None:
     end = asyncio.get_running_loop().time() + deadline_s
     while not condition():
         assert not running.done(), running.result()

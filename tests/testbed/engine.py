@@ -63,7 +63,7 @@ def running_engine(place: Path) -> Iterator[dict[str, str]]:
     server = Server([str(dockerd), *words], place / "dockerd.log")
     server.start()
     try:
-        wait_until(lambda: server.gone() or answers(env), "the Docker engine", 60)
+        wait_until(lambda: server.gone() or answers(env), "the Docker engine")
         if server.gone():
             pytest.skip(f"dockerd does not start here: {server.log_text()[-500:]}")
         yield env

@@ -103,7 +103,7 @@ def end_server() -> None:
     if (found := _servers.pop(os.getpid(), None)) is not None:
         process, control = found
         control.close()
-        process.wait(60)
+        process.wait(120)
 
 
 def serve(control: socket.socket) -> dict[str, Any]:

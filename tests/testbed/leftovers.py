@@ -65,7 +65,7 @@ def left_mounts(roots: Sequence[Path]) -> list[str]:
     return sorted((point for point in points if is_below(point, roots)), reverse=True)
 
 
-def settle(mark: str, roots: Sequence[Path], deadline_s: float = 60.0) -> list[Leftover]:
+def settle(mark: str, roots: Sequence[Path], deadline_s: float = 120.0) -> list[Leftover]:
     """What is still there after a moment of grace: processes that were told to end may need one."""
     with contextlib.suppress(AssertionError):
         wait_until(lambda: not left_processes(mark, roots), "the last processes to end", deadline_s, pause_s=0.1)

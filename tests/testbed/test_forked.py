@@ -29,7 +29,7 @@ def test_it_says_and_ends_what_one_that_is_started_anew_does(stager: Stager, wor
     env, cwd = stager.environment(), stager.home
     (cwd / "there.yml").write_text("stager: 1\nname: w\norigins: {lab: 'http://[x'}\njobs: {}\n")
     fork = started(CLI, words, env, cwd, **PIPES)
-    said = fork.communicate(timeout=60)
+    said = fork.communicate(timeout=120)
     anew = subprocess.run([sys.executable, "-m", CLI, *words], env=env, cwd=cwd, timeout=60, check=False, **PIPES)
     assert isinstance(fork, Forked)
     assert (fork.returncode, *said) == (anew.returncode, anew.stdout, anew.stderr)
@@ -55,4 +55,4 @@ def test_a_scheduler_is_told_and_is_killed_as_any_other(stager: Stager, sent: si
 @pytest.mark.parametrize("name", ["PYTHONHASHSEED", "LC_ALL", "LD_PRELOAD"])
 def test_what_only_a_new_process_can_obey_starts_one(stager: Stager, name: str) -> None:
     fork = started(CLI, ["--version"], stager.environment() | {name: ""}, stager.home, **PIPES)
-    assert not isinstance(fork, Forked) and fork.communicate(timeout=60)[0].startswith("stager")
+    assert not isinstance(fork, Forked) and fork.communicate(timeout=120)[0].startswith("stager")

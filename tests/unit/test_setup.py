@@ -76,13 +76,13 @@ def building(place: Path, cargo: str, level: str = "run") -> subprocess.Popen[st
 
 def test_what_cannot_be_built_is_said_and_ends_it(tmp_path: Path) -> None:
     running = building(tmp_path, "echo 'error: no such crate' >&2; exit 101")
-    said = running.communicate(timeout=60)[1]
+    said = running.communicate(timeout=120)[1]
     assert running.returncode and "no such crate" in said and not (tmp_path / "venv" / "bin" / "stager-ionode").exists()
 
 
 def test_what_is_built_stands_beside_the_program(tmp_path: Path) -> None:
     running = building(tmp_path, "mkdir -p $CARGO_TARGET_DIR/release; echo built >$CARGO_TARGET_DIR/release/stager-ionode")
-    said = running.communicate(timeout=60)[1]
+    said = running.communicate(timeout=120)[1]
     assert running.returncode == 0, said
     assert (tmp_path / "venv" / "bin" / "stager-ionode").read_text() == "built\n"
 
@@ -105,7 +105,7 @@ def test_a_new_machine_builds_quickly_what_first_looks_run(tmp_path: Path, level
         (target / name / "stager-ionode").touch(0o755)
     cargo = 'while [ "$1" != --profile ]; do shift; done; mkdir -p $CARGO_TARGET_DIR/$2; echo "$*" >$CARGO_TARGET_DIR/$2/stager-ionode'
     running = building(tmp_path, cargo, level)
-    said = running.communicate(timeout=60)[1]
+    said = running.communicate(timeout=120)[1]
     assert running.returncode == 0, said
     built = (tmp_path / "venv" / "bin" / "stager-ionode").read_text()
     assert built.startswith(f"--profile {profile} ") and ("--no-default-features" in built) == (profile == "quick")
@@ -117,6 +117,6 @@ def test_what_is_built_beside_the_rest_does_not_outlive_it(tmp_path: Path) -> No
     wait_until(told.exists, "cargo to build")
     pid = int(told.read_text())
     running.send_signal(signal.SIGTERM)
-    running.communicate(timeout=60)
+    running.communicate(timeout=120)
     wait_until(lambda: not is_alive(pid), "cargo to end")
     assert running.returncode

@@ -217,8 +217,8 @@ def test_a_target_that_cannot_be_told_at_all_keeps_nobody_else_from_being_told(t
     odd = [name_of(RunTarget(mail=f"a\0{number}@example.org", on=("run_ended",))) for number in range(notifying.WORKFLOW_THREADS)]
     telling = Telling(tmp_path, sendmail=str(sendmail))
     with begun(telling, *odd, name_of(RunTarget(mail="you@example.org", on=("run_ended",)))):
-        wait_until((tmp_path / "you@example.org").exists, "the last one to be told", 20)
-        wait_until(lambda: all(each.given_up for each in telling.left()), "the others to be given up", 20)
+        wait_until((tmp_path / "you@example.org").exists, "the last one to be told")
+        wait_until(lambda: all(each.given_up for each in telling.left()), "the others to be given up")
         assert [each.problem.partition(",")[0] for each in telling.left()] == ["a defect of stager (ValueError)"] * len(odd)
 
 
