@@ -8,8 +8,8 @@ Small files and large ones are counted apart: thousands of the small would leave
 are kept without a gap, so that of each of them is known how many others were under way when it began. Where one kind of a run is cut off,
 what began later of the other looks as if it had been alone, and is not told of.
 
-Copies from node to node are moves over one link more, whatever nodes they are. How long each waited for its turn stands in a table of its
-own, which came later.
+Copies from node to node are moves over one link more, whatever nodes they are. So are deletes, which move no bytes. How long each waited
+for its turn stands in a table of its own, which came later.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pathlib import Path
 
 from stager.model.link import SMALL_BYTES, Move
 
-# The link of copies; all others are digests.
-BETWEEN_NODES = "between nodes"
+# The links of copies and of deletes; all others are digests.
+BETWEEN_NODES, DELETES = "between nodes", "deletes"
 # (transfer, the digest of its link, the move).
 Seen = tuple[str, str, Move]
 # Of each link, direction and kind. A run is kept whole, up to the second of these, while all newer ones have fewer than the first.

@@ -58,6 +58,13 @@ def copies_text(plan: Plan) -> str:
     return f", {plan.copy_latency_s * 1000:.0f} ms of each copy to another node ({plan.copy_latency_basis.value})" if plan.nodes > 1 else ""
 
 
+def deletes_text(plan: Plan) -> str:
+    """The time of a delete, where jobs wait for the room that it makes and somebody measured it."""
+    if plan.capacity_bytes >= plan.peak_live_bytes or plan.delete_latency_basis is Basis.DEFAULT:
+        return ""
+    return f", {plan.delete_latency_s * 1000:.3g} ms until a delete has made room ({plan.delete_latency_basis.value})"
+
+
 def guessed_text(finals: Collection[str], plan: Plan) -> str:
     count = sum(file.lfn in finals and file.size_basis is Basis.DEFAULT for file in plan.files)
     return f" (a guess: nobody knows the size of {count} final{'s' if count > 1 else ''})" if count else ""
@@ -87,7 +94,7 @@ def plan_table(finals: Collection[str], plan: Plan, notes: Sequence[str], types:
         f"{format_size(plan.readback_bytes)} read back to verify{direct_text(plan)}",
         f"predicted time      {format_duration(plan.makespan_s)}, "
         f"{plan.overhead_s * 1000:.0f} ms of each attempt beside its program ({plan.overhead_basis.value}){made_text(plan)}, "
-        f"{format_size(plan.disk_bytes_per_s)}/s of the disk ({plan.disk_basis.value}){copies_text(plan)}",
+        f"{format_size(plan.disk_bytes_per_s)}/s of the disk ({plan.disk_basis.value}){copies_text(plan)}{deletes_text(plan)}",
     ]
     for line in [*facts, *off_lines(plan), *(f"{'links' if not at else '':<20}{line}" for at, line in enumerate(link_lines(plan.links)))]:
         out.print(line, markup=False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
 
-from stager.model.topology import DEFAULT_DISK_BYTES_PER_S, Host, Node, OriginLink, Topology
+from stager.model.topology import DEFAULT_DELETE_LATENCY_S, DEFAULT_DISK_BYTES_PER_S, Host, Node, OriginLink, Topology
 from stager.model.workflow import OriginKind, Workflow
 
 DEFAULT_INSTANCE = "m6i.xlarge"
@@ -54,6 +54,8 @@ class IoNodes:
     sandbox_bytes: int | None = None
     failures_per_hour: float = 0.0
     disk_measured: bool = False
+    delete_latency_s: float = DEFAULT_DELETE_LATENCY_S
+    delete_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,8 @@ class Cluster:
                 sandbox_bytes=io.sandbox_bytes,
                 failures_per_hour=io.failures_per_hour,
                 disk_measured=io.disk_measured,
+                delete_latency_s=io.delete_latency_s,
+                delete_measured=io.delete_measured,
             )
             for number in range(io_nodes)
         )

@@ -18,6 +18,7 @@ DEFAULT_LATENCY_S = 0.05
 DEFAULT_ONE_READER_BYTES_PER_S = 20e6
 # Median of 201 attempts of `wc` on two busy cores (docs/operating/simulate.md).
 DEFAULT_OVERHEAD_S = 0.036
+DEFAULT_DELETE_LATENCY_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Node:
     beside its program (model/overhead.py), `overhead_file_s`: and for each of its outputs. `sandbox_bytes`: what all sandboxes there may
     hold together beyond what was reserved for their outputs; None: not watched. `failures_per_hour`: how often it is lost with its disk;
     0: nobody said. `copy_latency_s`: what a copy to it from another node takes beside its bytes (model/copying.py).
+    `delete_latency_s`: what a delete takes there until it has made room (model/deleting.py).
 
     `hosts`: compute hosts, each with cores and memory of its own, in place of `cores` and `memory_bytes`. Where any node of a topology
     names hosts, a node that names none stores only.
@@ -67,6 +69,8 @@ class Node:
     copy_latency_s: float = 0.0
     copy_measured: bool = False
     network_measured: bool = False
+    delete_latency_s: float = DEFAULT_DELETE_LATENCY_S
+    delete_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)

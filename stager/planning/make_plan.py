@@ -164,7 +164,10 @@ def overhead_of(topology: Topology) -> dict[str, Any]:
     slowest = max(topology.nodes, key=lambda node: (node.overhead_s, node.overhead_file_s))
     disk = min(topology.nodes, key=lambda node: node.disk_bytes_per_s)
     copying = max(topology.nodes, key=lambda node: node.copy_latency_s)
+    deleting = max(topology.nodes, key=lambda node: node.delete_latency_s)
     return {
+        "delete_latency_s": tidy(deleting.delete_latency_s),
+        "delete_latency_basis": Basis.MEASURED if deleting.delete_measured else Basis.DEFAULT,
         "copy_latency_s": tidy(copying.copy_latency_s),
         "copy_latency_basis": Basis.MEASURED if copying.copy_measured else Basis.DEFAULT,
         "disk_bytes_per_s": disk.disk_bytes_per_s,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from stager.model.record import Record
-from stager.model.topology import DEFAULT_DISK_BYTES_PER_S
+from stager.model.topology import DEFAULT_DELETE_LATENCY_S, DEFAULT_DISK_BYTES_PER_S
 
 PLAN_VERSION = 5
 
@@ -220,7 +220,7 @@ class Plan:
     `makespan_least_s` and `makespan_most_s`: at least nine of ten runs should end between them (planning/beliefs.py); None: nobody asked.
     `profiles_ignored`: made as if nothing had been measured of any job type. `links`: of every origin, in the order of their names; empty
     in a plan of version 3. `copying_bytes_per_s`: what a copy from node to node gets, of several nodes the least,
-    `copy_latency_s`: what it takes besides. `direct_read_bytes`:
+    `copy_latency_s`: what it takes besides. `delete_latency_s`: what a delete takes until it has made room. `direct_read_bytes`:
     what jobs read at origins through mounts, in none of the other sums. `disk_bytes_per_s`: what jobs get of a node's disk, of several
     nodes the least. `keeps_to`: of more nodes, those that its jobs stay on while all of them can be reached; empty: all. `ahead_max`: of
     each node, how many jobs may wait for inputs and a core, and how many files may come before their jobs are admitted, or more where
@@ -266,3 +266,5 @@ class Plan:
     copies: int = 1
     copy_latency_s: float = 0.0
     copy_latency_basis: Basis = Basis.DEFAULT
+    delete_latency_s: float = DEFAULT_DELETE_LATENCY_S
+    delete_latency_basis: Basis = Basis.DEFAULT

@@ -11,7 +11,7 @@ from typing import Any
 
 from stager.model.errors import InvalidInput
 from stager.model.ids import digest_of
-from stager.model.topology import DEFAULT_DISK_BYTES_PER_S
+from stager.model.topology import DEFAULT_DELETE_LATENCY_S, DEFAULT_DISK_BYTES_PER_S
 from stager.model.units import counted, format_size
 from stager.planning.old_names import plan_with_present_names
 from stager.planning.plan import PLAN_VERSION, Access, Basis, DirectAccess, DirectRead, FilePlan, JobPlan, LinkPlan, Plan, Transport
@@ -22,6 +22,7 @@ JOB_KEYS = JobPlan.__struct_fields__
 FILE_KEYS = FilePlan.__struct_fields__
 PLAN_KEYS = tuple(entry.name for entry in fields(Plan))
 LINK_KEYS = tuple(entry.name for entry in fields(LinkPlan))
+BASES = ("overhead_basis", "overhead_file_basis", "disk_basis", "copy_latency_basis", "delete_latency_basis")
 LINK_BASES = ("fetch_basis", "upload_basis", "latency_basis", "fetch_file_basis", "upload_file_basis")
 # Of the plan's own values, those that are lists.
 LISTS = ("jobs", "files", "notes", "tightest_files", "links", "keeps_to")
@@ -46,6 +47,8 @@ LATER: dict[str, Any] = {
     "copies": 1,
     "copy_latency_s": 0.0,
     "copy_latency_basis": Basis.DEFAULT.value,
+    "delete_latency_s": DEFAULT_DELETE_LATENCY_S,
+    "delete_latency_basis": Basis.DEFAULT.value,
 }
 
 
@@ -101,7 +104,7 @@ def from_json(text: str | bytes, source: str = "the plan") -> Plan:
         rest = {key: head[key] for key in PLAN_KEYS if key not in LISTS}
         rest["keeps_to"] = tuple(head["keeps_to"])
         rest["links"] = tuple(link_from(entry) for entry in head["links"])
-        rest |= {key: Basis(rest[key]) for key in ("overhead_basis", "overhead_file_basis", "disk_basis", "copy_latency_basis")}
+        rest |= {key: Basis(rest[key]) for key in BASES}
         return Plan(**rest, jobs=jobs, files=files, notes=tuple(head["notes"]), tightest_files=tuple(head["tightest_files"]))
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{source} is not a whole plan ({error!r}); plan again", subject=source) from None

@@ -14,6 +14,7 @@ from stager import wire
 from stager.estimate import RUN, Report, Traffic, estimate
 from stager.model.cluster import Cluster, IoNodes, NamedNode, WanLink
 from stager.model.copying import Copying
+from stager.model.deleting import Deleting
 from stager.model.prices import ClusterPrices
 from stager.model.topology import Host
 from stager.model.workflow import OriginKind, Workflow
@@ -91,6 +92,8 @@ def estimate_of(workflow: Workflow, plan: Plan, history: wire.RunHistory, cluste
     )
     if plan.copy_latency_basis is Basis.MEASURED:
         topology = Copying(plan.copy_latency_s).of(topology)
+    if plan.delete_latency_basis is Basis.MEASURED:
+        topology = Deleting(plan.delete_latency_s).of(topology)
     times = RunTimes(RUN)
 
     def watch(machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:

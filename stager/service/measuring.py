@@ -19,6 +19,8 @@ from stager.scheduler.state import RunEntry
 
 # By kickstart, whose records `stager pegasus attach` takes in.
 MEASURED_BY_ENGINE = frozenset(("pegasus",))
+# More than are ever under way at once.
+DELETING_MAX = 100_000
 
 
 class Measuring:
@@ -30,12 +32,14 @@ class Measuring:
         self.begun: dict[str, float] = {}
         self.share_beyond: float | None = None
         self.moving: dict[str, cmd.Fetch | cmd.Upload | cmd.CopyReplica] = {}
+        # By node, file and generation; what a node that is gone never answers stays until there are too many.
+        self.deleting: dict[tuple[str, str, str], tuple[float, str]] = {}
 
     def saw(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> None:
         """The next plan is made after a run: what it measured is there by then."""
         ended = [event for event in events if type(event) is ev.AttemptEnded and event.outcome is ev.Outcome.OK]
         self.store.add_overheads(self._overheads(events, commands))
-        self.store.add_moves(self._moves(events, commands))
+        self.store.add_moves([*self._moves(events, commands), *self._deletes(events, commands)])
         self.store.add(self._sample(event) for event in ended if self._speaks(event))
         if any(type(command) is cmd.FinishRun for command in commands):
             self.store.try_to(self.store.write)
@@ -86,6 +90,21 @@ class Measuring:
                     seen += moved_by(event, command, self.machine.state.runs[command.run].workflow.origins[command.origin])
         begun = [command for command in commands if isinstance(command, (cmd.Fetch, cmd.Upload, cmd.CopyReplica))]
         self.moving |= {command.transfer: command for command in begun}
+        return seen
+
+    def _deletes(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> list[moves.Seen]:
+        seen: list[moves.Seen] = []
+        for event in events:
+            if type(event) is ev.ReplicaDeleted:
+                begun_at, run = self.deleting.pop((event.node, event.file, event.generation), (event.at, ""))
+                if event.at > begun_at:
+                    name = f"{moves.DELETES} {event.node} {event.generation}"
+                    seen.append((name, moves.DELETES, Move(run, True, begun_at, event.at, 0)))
+        for command in commands:
+            if type(command) is cmd.DeleteReplica and (file := self.machine.state.files.get(command.file)) is not None:
+                if len(self.deleting) > DELETING_MAX:
+                    self.deleting.clear()
+                self.deleting[command.node, command.file, command.generation] = command.at, file.run
         return seen
 
     def _sample(self, event: ev.AttemptEnded) -> Sample:

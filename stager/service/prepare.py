@@ -33,7 +33,7 @@ from stager.readers.native_origins import parse_url
 from stager.readers.sniff import WorkflowFormat
 from stager.service.destinations import Answers, at_destinations, made_again, require_free
 from stager.service.live_nodes import has_stores, limits_of, topology_here, with_joined
-from stager.service.profiles import load_copying, load_links, load_overhead, load_profiles
+from stager.service.profiles import load_copying, load_deleting, load_links, load_overhead, load_profiles
 from stager.service.settings import Settings
 from stager.service.side_by_side import side_by_side
 from stager.service.state_dir import StateDir, notify_file_of, results_of
@@ -291,7 +291,7 @@ def topology_of(settings: Settings, workflow: Workflow) -> Topology:
     # Of the line of several nodes nobody knows which disk took how much.
     overhead = load_overhead(settings, links if len(here.nodes) == 1 else ())
     here = here.with_overhead(overhead.seconds, overhead.measured, overhead.file_s, overhead.file_measured)
-    here = here.with_disks(overhead.disk_bytes_per_s)
+    here = load_deleting(settings).of(here.with_disks(overhead.disk_bytes_per_s))
     return load_copying(settings).of(here) if len(here.nodes) > 1 else here
 
 
@@ -419,4 +419,6 @@ def cluster_here(settings: Settings, workflow: Workflow) -> Cluster:
     io = IoNodes(capacity_bytes=settings.capacity_bytes, on_compute_nodes=True)
     if overhead.disk_bytes_per_s is not None:
         io = replace(io, disk_bytes_per_s=overhead.disk_bytes_per_s, disk_measured=True)
+    if (deleting := load_deleting(settings)).latency_s is not None:
+        io = replace(io, delete_latency_s=deleting.latency_s, delete_measured=True)
     return replace(Cluster(), compute=compute, io=io, links={link.origin: WanLink(link) for link in links})

@@ -13,6 +13,7 @@ from stager.adapters import moves, overheads
 from stager.adapters.profiles_json import is_profiles, profiles_from_json
 from stager.adapters.profiles_store import ProfilesStore, needs_upgrade, read_profiles, read_samples
 from stager.model.copying import Copying, copying_of
+from stager.model.deleting import Deleting, deleting_of
 from stager.model.errors import InvalidInput, Refused
 from stager.model.link import measured
 from stager.model.overhead import Overhead, overhead_of
@@ -64,6 +65,10 @@ def load_links(settings: Settings, workflow: Workflow) -> tuple[OriginLink, ...]
 
 def load_copying(settings: Settings) -> Copying:
     return copying_of(moves.read(StateDir(settings.state_dir).profiles).get(moves.BETWEEN_NODES, ()))
+
+
+def load_deleting(settings: Settings) -> Deleting:
+    return deleting_of(moves.read(StateDir(settings.state_dir).profiles).get(moves.DELETES, ()))
 
 
 def load_samples(state_dir: Path) -> Sequence[Sample]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stager.model.record import StateEntry
+from stager.model.topology import DEFAULT_DELETE_LATENCY_S
 
 
 class Full(Exception):
@@ -53,6 +54,7 @@ class SimNode:
     absent: bool = False
     apart: bool = False
     copy_latency_s: float = 0.0
+    delete_latency_s: float = DEFAULT_DELETE_LATENCY_S
     wiped: int = 0
     used_bytes: int = 0
     reserved_bytes: int = 0

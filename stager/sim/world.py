@@ -39,7 +39,6 @@ from stager.sim.transfers import Moving, TransferTable
 from stager.sim.troubles import Troubles
 
 VERSION = "sim"
-ANSWER_S = 0.001
 # Of the attempts that read their inputs when the scheduler dies.
 NOT_BEGUN_SHARE = 0.5
 FOR_GOOD = (cmd.RunOutcome.SUCCEEDED, cmd.RunOutcome.CANCELLED)
@@ -390,9 +389,9 @@ class SimWorld:
         return said
 
     def answer(self, asked: SimNode, kind: type, **facts: Any) -> None:
-        """A node's word on a command, a moment later."""
+        """A node's word that something is gone."""
         self.answers_due += 1
-        self.clock.after(ANSWER_S, self._answered, asked, kind, facts)
+        self.clock.after(asked.delete_latency_s, self._answered, asked, kind, facts)
 
     def _answered(self, asked: SimNode, kind: type, facts: dict[str, Any]) -> None:
         self.answers_due -= 1
@@ -436,7 +435,7 @@ class SimWorld:
 
 def sim_node(node: Node, apart: bool) -> SimNode:
     made = SimNode(node.id, node.capacity_bytes, node.can_link, node.overhead_s, node.sandbox_bytes, node.overhead_file_s)
-    made.apart, made.copy_latency_s = apart, node.copy_latency_s
+    made.apart, made.copy_latency_s, made.delete_latency_s = apart, node.copy_latency_s, node.delete_latency_s
     return made
 
 

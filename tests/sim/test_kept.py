@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from stager.model.topology import DEFAULT_DELETE_LATENCY_S
 from stager.scheduler import commands as cmd
 from stager.scheduler.eviction import TOO_MUCH, TOO_OLD, WANTED
-from stager.sim.world import ANSWER_S, SimWorld
+from stager.sim.world import SimWorld
 from tests.sim.cases import KINDS, Case, check
 from tests.sim.kept_cases import MUCH
 
@@ -57,7 +58,7 @@ def test_nobody_waits_for_what_is_kept_but_for_its_deletion() -> None:
             ]
             went += len(deletes)
             late_s = kept.clock.now - without.clock.now
-            assert late_s <= len(deletes) * ANSWER_S + 1e-6, f"python -m tests.sim.cases {kind} {seed}: {late_s:.3f} s late"
+            assert late_s <= len(deletes) * DEFAULT_DELETE_LATENCY_S + 1e-6, f"python -m tests.sim.cases {kind} {seed}: {late_s:.3f} s late"
             failed = [run.run for run in kept.runs.values() if run.outcome is not without.runs[run.run].outcome]
             assert not failed, (kind, seed)
     assert went > 50, "else there was room enough"
