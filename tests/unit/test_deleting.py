@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from stager import wire
 from stager.adapters import moves
 from stager.adapters.profiles_store import ProfilesStore
 from stager.model.deleting import Deleting, deleting_of
@@ -18,7 +19,9 @@ from stager.planning.plan import Basis
 from stager.planning.plan_json import from_json, to_json
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
+from stager.service.comparison import cluster_of, estimate_of
 from stager.service.measuring import Measuring
+from stager.service.prepare import cluster_here, topology_of
 from stager.service.profiles import load_deleting
 from stager.service.settings import Settings
 from stager.service.state_dir import StateDir
@@ -84,3 +87,27 @@ def test_a_delete_counts_from_the_command_to_the_word_of_its_end(tmp_path: Path)
     seen = moves.read(StateDir(tmp_path).profiles)[moves.DELETES]
     assert seen == [Move("r1", True, float(n), n + 0.25, 0) for n in range(5)]
     assert load_deleting(Settings(tmp_path, 10**9, 1)) == Deleting(0.25)
+
+
+def test_plans_and_estimates_take_what_was_measured_here(tmp_path: Path) -> None:
+    settings, value = Settings(tmp_path, 10**9, 1), workflow_of([made("x", 10)], [job("a", "", "x")])
+    assert not any(node.delete_measured for node in topology_of(settings, value).nodes)
+    store = ProfilesStore(StateDir(tmp_path).profiles)
+    store.add_moves([(f"d{number}", moves.DELETES, delete(number, 0.25)) for number in range(5)])
+    store.close()
+    for there in (topology_of(settings, value), cluster_here(settings, value).topology(value, 1)):
+        assert [(node.delete_latency_s, node.delete_measured) for node in there.nodes] == [(0.25, True)]
+
+
+def test_a_report_estimates_with_what_its_plan_took_deletes_for() -> None:
+    """There is room for one input at a time."""
+    names = ["e0", "e1", "e2", "e3"]
+    value = workflow_of([external(name, 100) for name in names], [job(f"j{name}", name, compute_s=1.0) for name in names])
+    parts = {"attempts": [], "moves": [], "occupancy": [], "belady_hit_rate": None, "best_hit_rate": None}
+    history = wire.RunHistory(run="r", nodes=["n0"], cores=1, memory_bytes=None, capacity_bytes=150, **parts)
+
+    def wall_s(deleting: Deleting) -> float:
+        plan = make_plan(value, one_node(deleting, 150))
+        return estimate_of(value, plan, history, cluster_of(history, None, plan)).report.wall_s
+
+    assert wall_s(Deleting(0.251)) - wall_s(Deleting()) == pytest.approx(3 * 0.25, abs=0.002)
