@@ -122,4 +122,4 @@ class RealAirflow:
                     os.killpg(process.pid, sign)
             for process in self.processes.values():
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(120)
+                    process.wait(5)
