@@ -95,7 +95,6 @@ def at_edge(
             disk_bytes_per_s=node.disk_bytes_per_s * JOBS_DISK_RATE[measured(node.disk_measured)].of_rate(edge),
             overhead_file_s=node.overhead_file_s * OVERHEAD_S[measured(node.overhead_file_measured)].of_amount(edge),
             copy_latency_s=copy_latency_s_at_edge(node, edge),
-            delete_latency_s=node.delete_latency_s * LATENCY_S[measured(node.delete_measured)].of_amount(edge),
         )
         for node in topology.nodes
     )
