@@ -49,10 +49,9 @@ PRUNE_RUNS = (
     f"DELETE FROM moves WHERE ({KIND}, run) IN (SELECT link, is_fetch, large, run FROM after WHERE newer >= ?)"
 )
 PRUNE_WAITS = "DELETE FROM move_waits WHERE transfer NOT IN (SELECT transfer FROM moves)"
-READ = "SELECT link, run, is_fetch, begun_at, ended_at, moved_bytes, read_back, NULL FROM moves ORDER BY transfer"
+READ = "SELECT link, run, is_fetch, begun_at, ended_at, moved_bytes, read_back, NULL FROM moves"
 READ_WAITS = (
-    "SELECT link, run, is_fetch, begun_at, ended_at, moved_bytes, read_back, waited_s FROM moves LEFT JOIN move_waits USING (transfer) "
-    "ORDER BY transfer"
+    "SELECT link, run, is_fetch, begun_at, ended_at, moved_bytes, read_back, waited_s FROM moves LEFT JOIN move_waits USING (transfer)"
 )
 
 
@@ -79,8 +78,8 @@ def prune(db: sqlite3.Connection) -> None:
     db.execute(PRUNE_WAITS)
 
 
-def read(path: Path) -> dict[str, list[Move]]:
-    """By link, without changing anything. Empty where nothing was measured."""
+def read(path: Path, only: str = "") -> dict[str, list[Move]]:
+    """By link, without changing anything; of one link alone where it is named. Empty where nothing was measured."""
     if not path.exists():
         return {}
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
@@ -89,7 +88,8 @@ def read(path: Path) -> dict[str, list[Move]]:
         if "moves" not in tables:
             return {}
         found: dict[str, list[Move]] = {}
-        rows = db.execute(READ_WAITS if "move_waits" in tables else READ)
+        wanted = (" WHERE link = ?", (only,)) if only else ("", ())
+        rows = db.execute(f"{READ_WAITS if 'move_waits' in tables else READ}{wanted[0]} ORDER BY transfer", wanted[1])
         for link, run, is_fetch, begun_at, ended_at, moved_bytes, read_back, waited_s in rows:
             found.setdefault(link, []).append(Move(run, bool(is_fetch), begun_at, ended_at, moved_bytes, bool(read_back), waited_s))
         return {link: list(without_gaps(there)) for link, there in found.items()}

@@ -15,7 +15,7 @@ from stager.adapters.profiles_store import ProfilesStore, needs_upgrade, read_pr
 from stager.model.copying import Copying, copying_of
 from stager.model.deleting import Deleting, deleting_of
 from stager.model.errors import InvalidInput, Refused
-from stager.model.link import measured
+from stager.model.link import Move, measured
 from stager.model.overhead import Overhead, overhead_of
 from stager.model.profile import FILE_QUANTITIES, QUANTITIES, Profile, Profiles, Quantity
 from stager.model.profiling import Sample
@@ -64,11 +64,15 @@ def load_links(settings: Settings, workflow: Workflow) -> tuple[OriginLink, ...]
 
 
 def load_copying(settings: Settings) -> Copying:
-    return copying_of(moves.read(StateDir(settings.state_dir).profiles).get(moves.BETWEEN_NODES, ()))
+    return copying_of(moves_over(settings, moves.BETWEEN_NODES))
 
 
 def load_deleting(settings: Settings) -> Deleting:
-    return deleting_of(moves.read(StateDir(settings.state_dir).profiles).get(moves.DELETES, ()))
+    return deleting_of(moves_over(settings, moves.DELETES))
+
+
+def moves_over(settings: Settings, link: str) -> Sequence[Move]:
+    return moves.read(StateDir(settings.state_dir).profiles, link).get(link, ())
 
 
 def load_samples(state_dir: Path) -> Sequence[Sample]:
