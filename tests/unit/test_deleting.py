@@ -11,6 +11,7 @@ import pytest
 from stager import wire
 from stager.adapters import moves
 from stager.adapters.profiles_store import ProfilesStore
+from stager.cli.tables import deletes_text
 from stager.model.deleting import Deleting, deleting_of
 from stager.model.link import Move
 from stager.model.topology import DEFAULT_DELETE_LATENCY_S, Node, Topology
@@ -111,3 +112,27 @@ def test_a_report_estimates_with_what_its_plan_took_deletes_for() -> None:
         return estimate_of(value, plan, history, cluster_of(history, None, plan)).report.wall_s
 
     assert wall_s(Deleting(0.251)) - wall_s(Deleting()) == pytest.approx(3 * 0.25, abs=0.002)
+
+
+def test_a_table_tells_of_deletes_where_jobs_wait_for_their_room() -> None:
+    names = ["e0", "e1", "e2", "e3"]
+    value = workflow_of([external(name, 100) for name in names], [job(f"j{name}", name, compute_s=1.0) for name in names])
+
+    def told(deleting: Deleting, capacity_bytes: int) -> str:
+        return deletes_text(make_plan(value, one_node(deleting, capacity_bytes)))
+
+    tight, roomy = 50, 10**9
+    plan = make_plan(value, one_node(Deleting(0.0104), roomy))
+    assert plan.peak_live_bytes > tight
+    assert told(Deleting(0.0104), tight) == ", 10.4 ms until a delete has made room (measured)"
+    assert told(Deleting(0.0104), roomy) == told(Deleting(), tight) == ""
+
+
+def test_what_no_node_answers_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stager.service.measuring.DELETING_MAX", 3)
+    store = SimpleNamespace(add=list, add_overheads=list, add_moves=list)
+    measuring = Measuring(store, SimpleNamespace(state=SimpleNamespace(runs={}, files={"f": SimpleNamespace(run="r1")})))  # type: ignore[arg-type]
+    facts = {"cause": "", "node": "n0", "file": "f", "size_bytes": 9, "why": ""}
+    for n in range(9):
+        measuring.saw([], [cmd.DeleteReplica(id=f"c{n}", at=float(n), generation=f"g{n}", **facts)])
+    assert len(measuring.deleting) <= 4 and ("n0", "f", "g8") in measuring.deleting
