@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every test but those that are marked heavy. Those of cargo run beside pytest: both wait for disks,
-# servers and clocks most of the time. One rule: both run to their end whatever fails, and pytest's
-# closing lines come after all that cargo says. Call it by `make test`.
+# servers and clocks most of the time. One rule: both run to their end whatever fails, and what failed
+# is told in the last lines, since of long output often only these are kept. Call it by `make test`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${VENV:-${VIRTUAL_ENV:-$PWD/.venv}}/bin/python"
@@ -30,6 +30,7 @@ cargo_side() {
     cargo_side >"$work/cargo" 2>&1 || status=1
     echo
     cat "$work/cargo"
+    grep -A 1 '^FAILED\|^test .* FAILED$\|panicked at' "$work/cargo" | head -n 20 >"$work/cargo_failures" || true
     exit $status
 } &
 cargo=$!
@@ -38,9 +39,12 @@ trap 'kill "$cargo" 2>/dev/null || true; rm -rf "$work"' EXIT
 status=0
 # In a new clone each worker would compile all tests for itself, in 11 s of its processor's time.
 [ -d tests/e2e/__pycache__ ] || "$python" -m pytest --collect-only -q tests >/dev/null || true
-"$python" -m pytest -m "not heavy" -n "${TEST_WORKERS:-5}" --dist loadgroup --longest-first --no-loadscope-reorder --durations=20 --durations-min=5 tests || status=1
+"$python" -m pytest -m "not heavy" -n "${TEST_WORKERS:-5}" --dist loadgroup --longest-first --no-loadscope-reorder --durations=20 --durations-min=5 --failures-to "$work/failures" tests || status=1
 pytest_s=$((SECONDS - setup_s))
 wait "$cargo" || status=1
 echo "make test: setting up $setup_s s; pytest $pytest_s s, and beside it the tests of cargo $(cat "$work/cargo_s") s; together $SECONDS s"
-[ $status = 0 ] || echo "make test: something failed, see above"
+if [ $status != 0 ]; then
+    echo "make test: something failed, see above; in short:"
+    cat "$work/failures" "$work/cargo_failures" 2>/dev/null || true
+fi
 exit $status

@@ -6,6 +6,7 @@ May know: asyncio. One rule: no task is lost and no exception of one is; all are
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -14,6 +15,8 @@ from stager.model.errors import StagerError
 
 log = logging.getLogger(__name__)
 Failed = Callable[[BaseException], None]
+# Most end at once. One that does not is named in the log, and asked again: a wish that comes just as a wait is over can be lost.
+ENDS_WITHIN_S = 10.0
 
 
 class Tasks:
@@ -44,6 +47,15 @@ class Tasks:
         while mine := [task for task in reversed(self.under_way) if task is not asyncio.current_task()]:
             for task in mine:
                 task.cancel()
-                await asyncio.wait([task])
+                while not (await asyncio.wait([task], timeout=ENDS_WITHIN_S))[0]:
+                    log.warning("%s takes long to end, and is asked again; it is at\n%s", task.get_name(), place_of(task))
+                    task.cancel()
             # Their ends are told by callbacks.
             await asyncio.sleep(0)
+
+
+def place_of(task: asyncio.Task[Any]) -> str:
+    """Where it waits, line by line."""
+    text = io.StringIO()
+    task.print_stack(file=text)
+    return text.getvalue().rstrip()

@@ -50,6 +50,9 @@ collect_ignore += [] if "STAGER_TEST_COMPOSE" in os.environ else ["compose"]
 # Objects made and not freed, before garbage is looked for.
 GARBAGE_BEGINS_AT = 50_000
 
+# Of --failures-to: where many fail, the first ones tell enough.
+FAILURES_SHOWN, FIRST_LINES, LAST_LINES, FAILURE_WIDTH = 3, 5, 10, 500
+
 # Quick and basic first: what breaks there explains the rest.
 ORDER = ("test_tidy", "unit", "model", "sim", "scenarios", "testbed", "conformance", "e2e")
 # With --longest-first these come before all others: one test or group of them takes a minute or more, and a worker that begins it last
@@ -67,6 +70,7 @@ LONGEST = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--longest-first", action="store_true", help="the order of `make test`: what waits first, what takes a moment last")
+    parser.addoption("--failures-to", type=Path, help="a file for what failed in a few lines each, to be shown behind all other output")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -102,6 +106,18 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if spent.total() > 60 and len(spent) > 1:
         told = ", ".join(f"{place} {seconds:.0f} s" for place, seconds in spent.most_common())
         terminalreporter.write_line(f"time of all workers together: {told}")
+    if (file := terminalreporter.config.getoption("--failures-to")) is not None:
+        failed = [report for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, ())]
+        file.write_text("".join(map(failure_in_short, failed[:FAILURES_SHOWN])))
+
+
+def failure_in_short(report: Any) -> str:
+    """Where it failed, and by what: of the lines that pytest marks with an E, or of all where it marks none, the first and the last."""
+    lines = report.longreprtext.splitlines()
+    told = [line for line in lines if line.startswith("E  ")] or lines
+    shown = told if len(told) <= FIRST_LINES + LAST_LINES else [*told[:FIRST_LINES], "E   ...", *told[-LAST_LINES:]]
+    where = f"FAILED: {report.nodeid} ({getattr(report, 'when', None) or 'when it was collected'})"
+    return "".join(f"{line[:FAILURE_WIDTH]}\n" for line in (where, *shown))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import faulthandler
 import logging
 import os
 import signal
@@ -53,6 +54,7 @@ log = logging.getLogger("stager.service")
 IDLE_POLL_S = 0.25
 SERVER_END_S = 3.0
 THREADS_END_S = 3.0
+END_TOLD_S, STDERR = 60.0, 2
 GIVE_WAY_S, GIVE_WAY_POLL_S = 60.0, 0.2
 HEADERS_DEADLINE_S = 15.0
 KEEP_ALIVE_S = 75
@@ -253,6 +255,8 @@ async def end(
     end_reading: Callable[[], None] | None,
 ) -> int:
     """Closes all. The exit code."""
+    # Where it hangs, its log says what each thread was at.
+    faulthandler.dump_traceback_later(END_TOLD_S, file=STDERR)
     gone = state_dir_gone(holding)
     failure = gone or lifetime.failure
     # The socket goes first: whoever calls from now on finds nobody and starts the next scheduler, which waits for the lock.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 import pytest
 
+from stager import tasks as tasks_module
 from stager.model.errors import Refused
 from stager.tasks import Tasks
 
@@ -63,3 +65,23 @@ def test_one_that_ends_the_others_is_not_waited_for_by_itself() -> None:
         return ended
 
     assert asyncio.run(play()) == ["other"]
+
+
+def test_one_that_lost_the_wish_is_named_and_asked_again(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks_module, "ENDS_WITHIN_S", 0.01)
+
+    async def hard_of_hearing(begun: asyncio.Event) -> None:
+        for _ in range(2):
+            with contextlib.suppress(asyncio.CancelledError):
+                begun.set()
+                await asyncio.Event().wait()
+
+    async def play() -> None:
+        tasks, begun = Tasks(), asyncio.Event()
+        tasks.start("the sweep", hard_of_hearing(begun))
+        await begun.wait()
+        await tasks.close()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(asyncio.wait_for(play(), 60))
+    assert "the sweep takes long to end" in caplog.text and "hard_of_hearing" in caplog.text
