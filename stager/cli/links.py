@@ -22,6 +22,8 @@ def words_of(link: LinkPlan) -> str:
     before = f"{link.latency_s * 1000:.0f} ms before the first byte ({WORDS[link.latency_basis]})"
     if link.login_s:
         before += f", {short(link.login_s)} to log in (measured)"
+    if link.dispatch_s:
+        before += f", {short(link.dispatch_s)} until it is begun (measured)"
     if link.upload_latency_s is not None:
         before += f", {link.upload_latency_s * 1000:.0f} ms of an upload (measured)"
     if link.reads_back:

@@ -42,6 +42,10 @@ FEW_SHARE = 0.02
 APART_MIN = 1.25
 # As many as a node begins with at least (planning/transport.py): so many waits go on at once.
 TURNS = 8
+# So many that were asked for and had not ended, itself among them, find a place for certain.
+AT_ONCE_MAX = TURNS // 2
+# The rounding of times as they are kept.
+TOGETHER_S = 0.00001
 # So many times as long as alone transfers take that wait for each other.
 QUEUED_MIN = 2.0
 # What files cost may explain so much of a stretch, or of a small file's time, before the rest says too little of rate or latency.
@@ -83,6 +87,7 @@ class Measured:
     upload_file_s: float | None = None
     login_s: float | None = None
     reads_back: bool = False
+    dispatch_s: float | None = None
 
     def of(self, origin: str) -> OriginLink:
         """As a link that says which of its numbers were measured."""
@@ -97,7 +102,8 @@ class Measured:
             link = replace(link, fetch_file_s=self.fetch_file_s, fetch_file_measured=True)
         if self.upload_file_s is not None:
             link = replace(link, upload_file_s=self.upload_file_s, upload_file_measured=True)
-        return replace(link, upload_latency_s=self.upload_latency_s, login_s=self.login_s, reads_back=self.reads_back)
+        said = {"login_s": self.login_s, "dispatch_s": self.dispatch_s, "reads_back": self.reads_back}
+        return replace(link, upload_latency_s=self.upload_latency_s, **said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,7 @@ def measured(moves: Iterable[Move]) -> Measured:
         upload.file_s,
         login_s,
         reads_back(ordered, weights),
+        dispatch_of(ordered, weights),
     )
 
 
@@ -148,6 +155,18 @@ def reads_back(moves: Sequence[Move], weights: dict[str, float]) -> bool:
     """Whether most uploads came back, by the age of their runs."""
     uploads = [move for move in moves if not move.is_fetch and move.moved_bytes > 0]
     return 2 * sum(weights[move.run] for move in uploads if move.read_back) > sum(weights[move.run] for move in uploads)
+
+
+def dispatch_of(moves: Sequence[Move], weights: dict[str, float]) -> float | None:
+    """From the command of a transfer until its node begins it, with what the word of its end takes: what stager itself takes for it, the
+    median. Of those that found a place at once: what waits behind others waits for its turn.
+    """
+    told = [(move.begun_at - move.waited_s, move.waited_s, weights[move.run]) for move in moves if move.waited_s is not None]
+    asked, ended = sorted([at for at, _, _ in told]), sorted([move.ended_at for move in moves if move.waited_s is not None])
+    at_once = [
+        (waited_s, weight) for at, waited_s, weight in told if bisect_right(asked, at + TOGETHER_S) - bisect_right(ended, at) <= AT_ONCE_MAX
+    ]
+    return median(*zip(*at_once, strict=True)) if len(at_once) >= SMALL_MIN else None
 
 
 def login_of(moves: Sequence[Move], weights: dict[str, float], fetch: Seen, upload: Seen) -> float | None:

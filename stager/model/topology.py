@@ -81,7 +81,8 @@ class OriginLink:
     The `node` rates are what one I/O node gets of it with all its connections together (its **line**): what a provider gives one address,
     or one stream of a server. None: as much as the link gives.
     `direct_bytes_per_s`: what one job gets that reads there directly; None: nobody measured it. `login_s`: what the first transfer of a
-    run waits for besides, on each node; None: nobody measured it, and nothing is reckoned for it. `reads_back`: finals were seen to
+    run waits for besides, on each node; None: nobody measured it, and nothing is reckoned for it. `dispatch_s`: what each transfer waits
+    for besides that finds a place at once, until its node begins it and its end is heard; None as there. `reads_back`: finals were seen to
     come back over it, to be verified, whatever was declared.
     The `file` seconds are what each file takes of a node's line beside its bytes (its **file cost**, model/file_cost.py): other transfers
     do not hide it, as they hide the latency. None: nobody measured or said it, and nothing is reckoned for it.
@@ -105,6 +106,7 @@ class OriginLink:
     fetch_file_measured: bool = False
     upload_file_measured: bool = False
     login_s: float | None = None
+    dispatch_s: float | None = None
     reads_back: bool = False
 
     @property

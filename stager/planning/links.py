@@ -42,6 +42,7 @@ def link_plan(link: OriginLink) -> LinkPlan:
         upload_file_s=link.upload_file_s,
         upload_file_basis=basis(link.upload_file_measured),
         login_s=link.login_s,
+        dispatch_s=link.dispatch_s,
         reads_back=link.reads_back,
     )
 
@@ -63,6 +64,7 @@ def link_of(planned: LinkPlan) -> OriginLink:
         fetch_file_measured=planned.fetch_file_basis is Basis.MEASURED,
         upload_file_measured=planned.upload_file_basis is Basis.MEASURED,
         login_s=planned.login_s,
+        dispatch_s=planned.dispatch_s,
         reads_back=planned.reads_back,
     )
 

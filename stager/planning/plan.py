@@ -142,8 +142,8 @@ class FilePlan(Record):
 @dataclass(frozen=True, slots=True)
 class LinkPlan:
     """The way to one origin as the plan took it to be, and why: measured by transfers, declared (a topology file, the origin's `bandwidth`)
-    or assumed. The `file` seconds are those of OriginLink; None: nothing is reckoned for each file. `login_s` and `reads_back` are always
-    measured, or None and false.
+    or assumed. The `file` seconds are those of OriginLink; None: nothing is reckoned for each file. `login_s`, `dispatch_s` and
+    `reads_back` are always measured, or None and false.
     """
 
     origin: str
@@ -161,6 +161,7 @@ class LinkPlan:
     upload_file_s: float | None = None
     upload_file_basis: Basis = Basis.DEFAULT
     login_s: float | None = None
+    dispatch_s: float | None = None
     reads_back: bool = False
 
 

@@ -181,7 +181,8 @@ class LineIn:
 
 
 def line_in(link: OriginLink, nodes: int) -> LineIn:
-    return LineIn(link.latency_s + (link.login_s or 0.0), link.fetch_by(nodes), link.fetch_weighs(0), link.fetch_file_s or 0.0)
+    free_s = (link.dispatch_s or 0.0) + link.latency_s + (link.login_s or 0.0)
+    return LineIn(free_s, link.fetch_by(nodes), link.fetch_weighs(0), link.fetch_file_s or 0.0)
 
 
 def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology: Topology) -> float:
@@ -199,7 +200,8 @@ def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology
         assert destination is not None, "finals have a destination"
         origin = destination.location.origin
         link = links[origin]
-        begun, size = max(clock.get(origin, 0.0), made + not_open.pop(origin, 0.0) + link.before_upload_s), shape.likely[file]
+        ready_s = made + (link.dispatch_s or 0.0) + not_open.pop(origin, 0.0) + link.before_upload_s
+        begun, size = max(clock.get(origin, 0.0), ready_s), shape.likely[file]
         weighs = link.upload_weighs(size)
         clock[origin] = begun + weighs / link.upload_by(nodes)
         there = begun + weighs / link.upload_by(1)

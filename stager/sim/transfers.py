@@ -148,6 +148,8 @@ class TransferTable:
         # By origin and direction, where files cost something.
         self.file_s: dict[str, dict[bool, float]] = {}
         self.login_s: dict[str, float] = {}
+        # By origin, until a node hears of a transfer and its end is heard of.
+        self.dispatch_s: dict[str, float] = {}
         self.open: dict[str, Moving] = {}
         self.results: dict[str, Any] = {}
         self.remembers = False
@@ -194,8 +196,17 @@ class TransferTable:
         if lane is None:
             lane = Lane(file_s=self.file_s.get(origin.url, {}), login_s=self.login_s.get(origin.url, 0.0))
             self._lanes[node.id, origin.url] = lane
-        heappush(lane.waiting, (command.priority, self.begun, command.transfer))
-        self._pump(lane)
+        dispatch_s = self.dispatch_s.get(origin.url, 0.0)
+        if dispatch_s:
+            self._clock.after(dispatch_s, self._dispatched, moving, lane, self.begun)
+        else:
+            self._dispatched(moving, lane, self.begun)
+
+    def _dispatched(self, moving: Moving, lane: Lane, number: int) -> None:
+        if moving.state == "queued":
+            moving.begun_at = self._clock.now
+            heappush(lane.waiting, (moving.priority, number, moving.command.transfer))
+            self._pump(lane)
 
     def accept_copy(self, command: cmd.CopyReplica | cmd.AssembleStripes, node: SimNode, nodes: dict[str, SimNode]) -> None:
         """From node to node, as many at once as are asked for; of several at once what is assembled."""

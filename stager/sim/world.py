@@ -228,7 +228,7 @@ class SimWorld:
             if link.bounded and len(self.nodes) > 1:
                 self.transfers.divided.declare(url, max(link.fetch_bytes_per_s, link.upload_bytes_per_s), list(self.nodes))
             self.transfers.latency_s[url], self.transfers.upload_latency_s[url] = link.latency_s, link.before_upload_s
-            self.transfers.login_s[url] = link.login_s or 0.0
+            self.transfers.login_s[url], self.transfers.dispatch_s[url] = link.login_s or 0.0, link.dispatch_s or 0.0
             costs = {True: link.fetch_file_s or 0.0, False: link.upload_file_s or 0.0}
             self.transfers.file_s[url] = {incoming: file_s for incoming, file_s in costs.items() if file_s}
         return known

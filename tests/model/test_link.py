@@ -170,3 +170,28 @@ def test_files_that_went_alone_tell_of_a_disk_that_holds_up_every_third() -> Non
     moves += [move(at * 0.1, at * 0.1 + 0.0004, 6) for at in range(600)]
     found = measured(moves).fetch_bytes_per_s
     assert found == pytest.approx(600 * 530_000 / sum(took_s), rel=0.1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0.001, 2.0), st.floats(0.001, 0.1), st.lists(st.integers(1, 3 * MB), min_size=3, max_size=3))
+def test_what_stager_takes_for_each_is_told_apart_from_the_line_and_from_turns(
+    dispatch_s: float, latency_s: float, sizes: list[int]
+) -> None:
+    """Of a few files, and of a crowd beside which nobody finds a place at once."""
+    link = OriginLink("lab", 10 * MB, 10 * MB, latency_s, dispatch_s=dispatch_s)
+    found = measured(simulated_over(link, lab(), "r", sizes, []))
+    assert found.dispatch_s == pytest.approx(dispatch_s, rel=1e-6)
+    assert found.of("lab").dispatch_s == found.dispatch_s
+    crowd = measured(simulated_over(link, lab(), "crowd", [1000] * 200, []))
+    assert crowd.dispatch_s is None or crowd.dispatch_s == pytest.approx(dispatch_s, rel=0.2)
+
+
+def test_what_waits_behind_others_waits_for_its_turn() -> None:
+    """Four of twenty found a place at once. What no earlier stager noted says nothing."""
+    asked_at = 100.0
+    crowd = [Move("r", True, asked_at + 0.01 + n, asked_at + 1.01 + n, 1000, waited_s=0.01 + n) for n in range(20)]
+    alone = [Move("r", True, at + 0.02, at + 0.5, 1000, waited_s=0.02) for at in (1.0, 2.0, 3.0)]
+    assert measured(crowd[:16]).dispatch_s is None
+    assert measured([*crowd[:16], *alone]).dispatch_s == 0.02
+    assert measured([replace(move, waited_s=None) for move in alone]).dispatch_s is None
+    assert measured(alone[:2]).dispatch_s is None

@@ -91,6 +91,16 @@ def test_who_comes_first_logs_in_for_all(inputs: int, finals: int) -> None:
     assert report.plan.makespan_s - without.plan.makespan_s == pytest.approx(3.0)
 
 
+@pytest.mark.parametrize(("inputs", "finals", "waits"), [(0, 1, 1), (1, 0, 1), (1, 1, 2), (1000, 0, 1), (0, 1000, 1)])
+def test_what_stager_takes_for_each_transfer_keeps_no_place_of_another(inputs: int, finals: int, waits: int) -> None:
+    """All of a thousand wait at the same time, and then for their turns as before."""
+    link = OriginLink("lab", RATE, RATE, 0.05, dispatch_s=3.0)
+    asked = one_job([1000] * inputs, [1000] * finals)
+    report, without = simulated(asked, link), simulated(asked, replace(link, dispatch_s=None))
+    assert report.wall_s - without.wall_s == pytest.approx(3.0 * waits, abs=1e-6)
+    assert report.plan.makespan_s - without.plan.makespan_s == pytest.approx(3.0 * waits)
+
+
 def test_each_node_logs_in_by_itself() -> None:
     """One final of a second each, made after one second and after four."""
     link = OriginLink("lab", 1000.0, 1000.0, 0.0, login_s=2.0)

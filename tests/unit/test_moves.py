@@ -35,7 +35,7 @@ from tests.model.test_estimate import CHAIN, workflow
 
 LAB = Origin("lab", OriginKind.SFTP, "sftp://ana@lab.example/data")
 HERE = Origin("lab", OriginKind.FILE, "file:/data")
-SEEN = Measured(12e6, 6e6, 0.02, 0.3, 0.004, 0.097, 0.75)
+SEEN = Measured(12e6, 6e6, 0.02, 0.3, 0.004, 0.097, 0.75, dispatch_s=0.0095)
 
 
 def done(transfer: str, at: float = 20.0, **facts: Any) -> ev.TransferDone:
@@ -274,10 +274,10 @@ def test_a_plan_of_before_knew_nothing_of_what_files_cost() -> None:
     plan = make_plan(workflow(CHAIN), embedded(10**6, links=(SEEN.of("home"),)))
     for encoded, decoded in ((to_json(plan), from_json), (codec.encode(plan).decode(), lambda text: codec.decode_plan(text.encode()))):
         said = json.loads(encoded)
-        for key in ("fetch_file_s", "fetch_file_basis", "upload_file_s", "upload_file_basis", "login_s"):
+        for key in ("fetch_file_s", "fetch_file_basis", "upload_file_s", "upload_file_basis", "login_s", "dispatch_s"):
             del said["links"][0][key]
         old = decoded(json.dumps(said))
-        assert (old.links[0].fetch_file_s, old.links[0].upload_file_s, old.links[0].login_s) == (None, None, None)
+        assert (old.links[0].fetch_file_s, old.links[0].upload_file_s, old.links[0].login_s, old.links[0].dispatch_s) == (None,) * 4
         assert (old.links[0].fetch_file_basis, old.links[0].upload_file_basis) == (Basis.DEFAULT, Basis.DEFAULT)
         assert old.links[0].fetch_bytes_per_s == 12e6
         assert decoded(encoded) == plan
@@ -354,7 +354,7 @@ def test_people_read_what_each_number_rests_on() -> None:
     known, usual = link_lines([link_plan(SEEN.of("lab")), link_plan(OriginLink("home"))])
     assert known == (
         "lab: fetches 12 MB/s (measured), uploads 6 MB/s (measured), 20 ms before the first byte (measured), "
-        "750 ms to log in (measured), 300 ms of an upload (measured), for each file 4 ms to fetch (measured), 97 ms to upload (measured)"
+        "750 ms to log in (measured), 9.5 ms until it is begun (measured), 300 ms of an upload (measured), for each file 4 ms to fetch (measured), 97 ms to upload (measured)"
     )
     (said,) = link_lines([link_plan(OriginLink("lab", upload_file_s=0.0005, said=True))])
     assert said.endswith(", for each file 0.5 ms to upload (declared)")
