@@ -203,10 +203,9 @@ class TransferTable:
             self._dispatched(moving, lane, self.begun)
 
     def _dispatched(self, moving: Moving, lane: Lane, number: int) -> None:
-        if moving.state == "queued":
-            moving.begun_at = self._clock.now
-            heappush(lane.waiting, (moving.priority, number, moving.command.transfer))
-            self._pump(lane)
+        moving.begun_at = self._clock.now
+        heappush(lane.waiting, (moving.priority, number, moving.command.transfer))
+        self._pump(lane)
 
     def accept_copy(self, command: cmd.CopyReplica | cmd.AssembleStripes, node: SimNode, nodes: dict[str, SimNode]) -> None:
         """From node to node, as many at once as are asked for; of several at once what is assembled."""
