@@ -102,8 +102,8 @@ class Measured:
             link = replace(link, fetch_file_s=self.fetch_file_s, fetch_file_measured=True)
         if self.upload_file_s is not None:
             link = replace(link, upload_file_s=self.upload_file_s, upload_file_measured=True)
-        said = {"login_s": self.login_s, "dispatch_s": self.dispatch_s, "reads_back": self.reads_back}
-        return replace(link, upload_latency_s=self.upload_latency_s, **said)
+        link = replace(link, upload_latency_s=self.upload_latency_s, login_s=self.login_s, dispatch_s=self.dispatch_s)
+        return replace(link, reads_back=self.reads_back)
 
 
 @dataclass(frozen=True, slots=True)

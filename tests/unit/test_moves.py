@@ -354,7 +354,8 @@ def test_people_read_what_each_number_rests_on() -> None:
     known, usual = link_lines([link_plan(SEEN.of("lab")), link_plan(OriginLink("home"))])
     assert known == (
         "lab: fetches 12 MB/s (measured), uploads 6 MB/s (measured), 20 ms before the first byte (measured), "
-        "750 ms to log in (measured), 9.5 ms until it is begun (measured), 300 ms of an upload (measured), for each file 4 ms to fetch (measured), 97 ms to upload (measured)"
+        "750 ms to log in (measured), 9.5 ms until it is begun (measured), 300 ms of an upload (measured), "
+        "for each file 4 ms to fetch (measured), 97 ms to upload (measured)"
     )
     (said,) = link_lines([link_plan(OriginLink("lab", upload_file_s=0.0005, said=True))])
     assert said.endswith(", for each file 0.5 ms to upload (declared)")
