@@ -176,7 +176,7 @@ class TransferTable:
             self._tell(node, replace(told, at=self._clock.now))
             return
         if isinstance(command, cmd.Fetch) and node.sound(command.file, command.transfer) is not None:
-            self._tell_there(command, node, command.token)
+            self._tell(node, done_before(command, node, self._clock.now, command.token))
             return
         moving = self.open[command.transfer] = Moving(command, node, origin, command.priority, self._clock.now)
         moving.to_read_back = is_read_back and isinstance(command, cmd.Upload)
@@ -216,7 +216,7 @@ class TransferTable:
             self._tell(node, replace(told, at=self._clock.now))
             return
         if node.sound(command.file, command.transfer) is not None:
-            self._tell_there(command, node, "")
+            self._tell(node, done_before(command, node, self._clock.now))
             return
         source = nodes[command.source] if isinstance(command, cmd.CopyReplica) else None
         moving = Moving(command, node, None, command.priority, self._clock.now, state="connecting", source=source)
@@ -231,19 +231,6 @@ class TransferTable:
             self._fail(moving, Fault(ErrorClass.REFUSED, "no_space_node", str(full), command.lfn))
             return
         self._clock.after(node.copy_latency_s or BETWEEN_NODES_S, self._connected, moving)
-
-    def _tell_there(self, command: cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica, node: SimNode, token: str) -> None:
-        """Committed by an earlier life of the node."""
-        replica = node.replicas[command.file, command.transfer]
-        done = ev.TransferDone(
-            at=self._clock.now,
-            node=node.id,
-            transfer=command.transfer,
-            size_bytes=replica.size_bytes,
-            blake3=replica.content,
-            token=token,
-        )
-        self._tell(node, done)
 
     def reprioritize(self, transfer: str, priority: int) -> None:
         moving = self.open.get(transfer)
@@ -482,6 +469,12 @@ def way_of(moving: Moving) -> tuple[str, ...]:
         return way_between(moving.source, moving.node)
     assert moving.origin is not None
     return way_to(moving.origin.url, here, moving.is_incoming)
+
+
+def done_before(command: cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica, node: SimNode, at: float, token: str = "") -> ev.TransferDone:
+    """Committed by an earlier life of the node."""
+    there = node.replicas[command.file, command.transfer]
+    return ev.TransferDone(at=at, node=node.id, transfer=command.transfer, size_bytes=there.size_bytes, blake3=there.content, token=token)
 
 
 @lru_cache(maxsize=WAYS_KEPT)
