@@ -124,7 +124,8 @@ class CtrlC:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self.alarm_before)
             signal.signal(signal.SIGINT, self.heard_before)
-            sys.unraisablehook = self.unraisable
+            # What was being made when it came may end last of all, and complain that it is half made.
+            sys.unraisablehook = silent if self.pressed else self.unraisable
 
     def hear(self, *_: object) -> None:
         self.pressed = True
@@ -140,8 +141,12 @@ class CtrlC:
         """
         if isinstance(what.exc_value, KeyboardInterrupt):
             signal.setitimer(signal.ITIMER_REAL, AGAIN_AFTER_S)
-        else:
+        elif not self.pressed:
             self.unraisable(what)
+
+
+def silent(what: sys.UnraisableHookArgs) -> None:
+    """Said of the end of an object in a program that Ctrl-C has ended: nothing."""
 
 
 def told(error: BaseException, is_interrupted: bool) -> int:

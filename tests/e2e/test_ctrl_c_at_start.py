@@ -54,6 +54,26 @@ with CtrlC() as ctrl_c:
 """
 
 
+WHEN_IT_WAS_HALF_MADE = """
+import contextlib
+import signal
+import sys
+from stager.cli.main import CtrlC
+
+class HalfMade:
+    def __del__(self):
+        raise AttributeError("half made")
+
+with CtrlC():
+    early, late = HalfMade(), HalfMade()
+    if sys.argv[1:]:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    del early
+print("over", flush=True)
+"""
+
+
 WHILE_C_CODE_IS_IMPORTED = """
 import os
 import signal
@@ -131,6 +151,15 @@ def test_while_an_object_ends() -> None:
     words = [sys.executable, "-c", WHEN_AN_OBJECT_ENDS]
     found = subprocess.run(words, capture_output=True, text=True, timeout=60, preexec_fn=hear_ctrl_c)
     assert (found.stdout, found.stderr) == ("heard True\n", "")
+
+
+@pytest.mark.parametrize("presses", [True, False])
+def test_what_is_half_made_then_ends_without_a_word(presses: bool) -> None:
+    """An event loop, for one, which is freed when all is over. Where nobody pressed anything it is told."""
+    words = [sys.executable, "-c", WHEN_IT_WAS_HALF_MADE, *(["press"] if presses else [])]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=60, preexec_fn=hear_ctrl_c)
+    assert (found.returncode, found.stdout) == (0, "over\n")
+    assert found.stderr.count("AttributeError: half made") == (0 if presses else 2), found.stderr
 
 
 def test_what_was_being_imported_is_not_imported_again_to_say_so() -> None:
