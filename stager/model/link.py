@@ -44,8 +44,6 @@ APART_MIN = 1.25
 TURNS = 8
 # So many that were asked for and had not ended, itself among them, find a place for certain.
 AT_ONCE_MAX = TURNS // 2
-# The rounding of times as they are kept.
-TOGETHER_S = 0.00001
 # So many times as long as alone transfers take that wait for each other.
 QUEUED_MIN = 2.0
 # What files cost may explain so much of a stretch, or of a small file's time, before the rest says too little of rate or latency.
@@ -102,8 +100,13 @@ class Measured:
             link = replace(link, fetch_file_s=self.fetch_file_s, fetch_file_measured=True)
         if self.upload_file_s is not None:
             link = replace(link, upload_file_s=self.upload_file_s, upload_file_measured=True)
-        link = replace(link, upload_latency_s=self.upload_latency_s, login_s=self.login_s, dispatch_s=self.dispatch_s)
-        return replace(link, reads_back=self.reads_back)
+        return replace(
+            link,
+            upload_latency_s=self.upload_latency_s,
+            login_s=self.login_s,
+            dispatch_s=self.dispatch_s,
+            reads_back=self.reads_back,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +166,7 @@ def dispatch_of(moves: Sequence[Move], weights: dict[str, float]) -> float | Non
     """
     told = [(move.begun_at - move.waited_s, move.waited_s, weights[move.run]) for move in moves if move.waited_s is not None]
     asked, ended = sorted([at for at, _, _ in told]), sorted([move.ended_at for move in moves if move.waited_s is not None])
-    at_once = [
-        (waited_s, weight) for at, waited_s, weight in told if bisect_right(asked, at + TOGETHER_S) - bisect_right(ended, at) <= AT_ONCE_MAX
-    ]
+    at_once = [(waited_s, weight) for at, waited_s, weight in told if bisect_right(asked, at) - bisect_right(ended, at) <= AT_ONCE_MAX]
     return median(*zip(*at_once, strict=True)) if len(at_once) >= SMALL_MIN else None
 
 

@@ -182,16 +182,17 @@ def test_what_stager_takes_for_each_is_told_apart_from_the_line_and_from_turns(
     found = measured(simulated_over(link, lab(), "r", sizes, []))
     assert found.dispatch_s == pytest.approx(dispatch_s, rel=1e-6)
     assert found.of("lab").dispatch_s == found.dispatch_s
-    crowd = measured(simulated_over(link, lab(), "crowd", [1000] * 200, []))
-    assert crowd.dispatch_s is None or crowd.dispatch_s == pytest.approx(dispatch_s, rel=0.2)
+    assert measured(simulated_over(link, lab(), "crowd", [1000] * 200, [])).dispatch_s is None
 
 
 def test_what_waits_behind_others_waits_for_its_turn() -> None:
-    """Four of twenty found a place at once. What no earlier stager noted says nothing."""
-    asked_at = 100.0
-    crowd = [Move("r", True, asked_at + 0.01 + n, asked_at + 1.01 + n, 1000, waited_s=0.01 + n) for n in range(20)]
+    """Of sixteen that were asked for together none is sure of a place, of three that went alone each is. What a stager of before did not
+    note says nothing.
+    """
+    at, waits = 1_795_933_858.3, [0.01 + 0.37 * n for n in range(16)]
+    crowd = [Move("r", True, at + wait_s, at + wait_s + 1.0, 1000, waited_s=wait_s) for wait_s in waits]
     alone = [Move("r", True, at + 0.02, at + 0.5, 1000, waited_s=0.02) for at in (1.0, 2.0, 3.0)]
-    assert measured(crowd[:16]).dispatch_s is None
-    assert measured([*crowd[:16], *alone]).dispatch_s == 0.02
+    assert measured(crowd).dispatch_s is None
+    assert measured([*crowd, *alone]).dispatch_s == 0.02
     assert measured([replace(move, waited_s=None) for move in alone]).dispatch_s is None
     assert measured(alone[:2]).dispatch_s is None
