@@ -58,6 +58,8 @@ class Moving(Struct):
     verified: str = "remote_checksum"
     urgent: bool = False
     left_bytes: float | None = None
+    # By age, in its lane; 0: it has not come to it yet.
+    place: int = 0
     # To its node, where it holds a reservation.
     is_incoming: bool = False
 
@@ -202,9 +204,9 @@ class TransferTable:
         else:
             self._dispatched(moving, lane, self.begun)
 
-    def _dispatched(self, moving: Moving, lane: Lane, number: int) -> None:
-        moving.begun_at = self._clock.now
-        heappush(lane.waiting, (moving.priority, number, moving.command.transfer))
+    def _dispatched(self, moving: Moving, lane: Lane, place: int) -> None:
+        moving.begun_at, moving.place = self._clock.now, place
+        heappush(lane.waiting, (moving.priority, place, moving.command.transfer))
         self._pump(lane)
 
     def accept_copy(self, command: cmd.CopyReplica | cmd.AssembleStripes, node: SimNode, nodes: dict[str, SimNode]) -> None:
@@ -238,7 +240,9 @@ class TransferTable:
             return
         moving.priority = priority
         if moving.state == "queued":
-            heappush(self._lanes[moving.node.id, moving.origin.url].waiting, (priority, 0, transfer))
+            # It keeps its age, as on a node: of those that jobs wait for the first that was asked for goes first.
+            if moving.place:
+                heappush(self._lanes[moving.node.id, moving.origin.url].waiting, (priority, moving.place, transfer))
         elif priority < DEMAND_BELOW and not moving.urgent:
             moving.urgent = True
             self._lanes[moving.node.id, moving.origin.url].urgent += 1

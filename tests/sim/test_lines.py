@@ -13,6 +13,7 @@ from stager.planning.bounds import lower_bound
 from stager.planning.make_plan import make_plan
 from stager.scheduler.commands import RunOutcome
 from stager.sim.simulate import simulate
+from stager.sim.transfers import DEMAND_BELOW, Lane, Moving
 from stager.sim.world import SimWorld
 from tests.sim.test_several_nodes import LAB, workflow
 
@@ -73,3 +74,32 @@ def test_a_declared_bandwidth_is_divided_among_the_nodes_that_have_transfers_the
     took_s, _ = simulated(what, replace(WIDE, bounded=True), {"c": "node1"})
     assert took_s == pytest.approx(20.0 + 15.0, abs=0.1)
     assert simulated(what, WIDE, {"c": "node1"})[0] > 40.0
+
+
+def test_of_files_that_jobs_wait_for_the_first_that_was_asked_for_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a node has it. One that was to come ahead, and for which a job waits now, overtook those that jobs had waited for all along."""
+    roots = {f"a{number}": (f"x{number}", f"f{number}", 0.0) for number in range(40)}
+    what = workflow(
+        {f"{name}{number}": 100 for name in "xy" for number in range(40)},
+        roots | {f"b{number}": (f"y{number} f{number}", "", 0.0) for number in range(40)},
+    )
+    topology = Topology(ONE, (WIDE,))
+    world, begun, passed_by = SimWorld(topology), 0, 0
+    begin = Lane.begin
+
+    def watched(lane: Lane, moving: Moving) -> None:
+        nonlocal begun, passed_by
+        if moving.priority < DEMAND_BELOW:
+            begun += 1
+            others = [world.transfers.open[transfer] for priority, _, transfer in lane.waiting if priority < DEMAND_BELOW]
+            passed_by += sum(other.state == "queued" and asked(other) < asked(moving) for other in others)
+        begin(lane, moving)
+
+    def asked(moving: Moving) -> int:
+        return int(moving.command.transfer.rpartition("-")[2])
+
+    monkeypatch.setattr(Lane, "begin", watched)
+    world.submit("r", what, make_plan(what, topology))
+    simulate(world)
+    assert world.runs["r"].outcome is RunOutcome.SUCCEEDED
+    assert begun == 80 and not passed_by
