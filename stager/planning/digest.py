@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from stager.model.files import File
-from stager.model.ids import digest_of
+from stager.model.ids import digest_along, digest_of
 from stager.model.workflow import Workflow
 
 Value = TypeVar("Value")
@@ -40,18 +40,13 @@ def digested(workflow: Workflow) -> str:
 
 
 def with_table(running: str, table: Mapping[str, Value], text: Callable[[Value], str]) -> str:
-    for name in sorted(table):
-        running = digest_of(running, text(table[name]))
+    running = digest_along(running, map(text, map(table.__getitem__, sorted(table))))
     return digest_of(running, str(len(table)))
 
 
 def text_of(file: File) -> str:
-    return repr(ageless(file))
-
-
-def ageless(file: File) -> File:
     """Without the word on whether its inputs had settled when they were listed: that changes by itself."""
     for source in file.sources:
         if not source.settled:
-            return replace(file, sources=tuple(replace(source, settled=True) for source in file.sources))
-    return file
+            return repr(replace(file, sources=tuple(replace(source, settled=True) for source in file.sources)))
+    return repr(file)
