@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from stager.model.acyclic import acyclic, written_once
 
@@ -15,6 +16,10 @@ from stager.model.acyclic import acyclic, written_once
 class FileKind(StrEnum):
     FILE = "file"
     DIRECTORY = "directory"
+
+
+# By a name of its own: looked up in its class it takes ten times as long (Python 3.11), and a plan asks for it of every file.
+DIRECTORY: Final = FileKind.DIRECTORY
 
 
 @written_once

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from stager.model.record import Record
 from stager.model.topology import DEFAULT_DELETE_LATENCY_S, DEFAULT_DISK_BYTES_PER_S
@@ -44,6 +45,15 @@ class Basis(StrEnum):
     DECLARED = "declared"
     PROFILE = "profile"
     DEFAULT = "default"
+
+
+# By names of their own, as in scheduler/states.py: these are asked for of every file and job.
+LINK: Final = Access.LINK
+COPY: Final = Access.COPY
+DIRECT: Final = Access.DIRECT
+MEASURED: Final = Basis.MEASURED
+DECLARED: Final = Basis.DECLARED
+DEFAULT: Final = Basis.DEFAULT
 
 
 def tidy(seconds: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from stager.planning.plan import Access
+from stager.planning.plan import DIRECT
 from stager.planning.shape import Shape
 
 
@@ -29,7 +29,8 @@ class ReadyQueue:
 
     def _there_s(self, job: int) -> float:
         """When its external files are."""
-        return max([self._arrival_s[file] for file in self._shape.inputs[job]], default=0.0)
+        arrival_s = self._arrival_s
+        return max([arrival_s[file] for file in self._shape.inputs[job]], default=0.0)
 
     def move_up(self, now_s: float) -> None:
         while self.coming and self.coming[0][0] <= now_s:
@@ -38,7 +39,8 @@ class ReadyQueue:
     def ended(self, job: int, finish_s: float) -> None:
         """Its end is known: children that wait for nobody else are."""
         for child in self._shape.children[job]:
-            self._ready_s[child] = max(self._ready_s[child], finish_s)
+            if finish_s > self._ready_s[child]:
+                self._ready_s[child] = finish_s
             self._waits[child] -= 1
             if not self._waits[child]:
                 heappush(self.coming, (max(self._ready_s[child], self._there_s(child)), self._position[child]))
@@ -60,7 +62,7 @@ class SpaceInTime:
         """Beside what others hold already."""
         held, needed = self._held_until_s, shape.reserve[job]
         for file in shape.inputs[job]:
-            if shape.access[file] is not Access.DIRECT and held.get(file, 0.0) <= now_s:
+            if shape.access[file] is not DIRECT and held.get(file, 0.0) <= now_s:
                 needed += shape.size[file]
         return needed
 
@@ -81,8 +83,10 @@ class SpaceInTime:
     def take(self, shape: Shape, job: int, needed_bytes: int, finish_s: float) -> None:
         self._used_bytes += needed_bytes
         heappush(self._leaving, (finish_s, needed_bytes))
+        held = self._held_until_s
         for file in shape.inputs[job]:
-            self._held_until_s[file] = max(self._held_until_s.get(file, 0.0), finish_s)
+            if finish_s > held.get(file, 0.0):
+                held[file] = finish_s
 
 
 def spaces_of(shape: Shape, capacities_bytes: list[int]) -> list[SpaceInTime]:

@@ -14,7 +14,7 @@ from stager.model.profile import Profile, Profiles, Quantity
 from stager.model.record import Record
 from stager.model.topology import DEFAULT_DISK_BYTES_PER_S
 from stager.model.workflow import Job, Workflow
-from stager.planning.plan import Basis
+from stager.planning.plan import DECLARED, DEFAULT, MEASURED, Basis
 
 # A guess for an output nobody knows: as large as its share of the inputs, within these bounds.
 GUESS_BYTES_MIN = 64 * 1024
@@ -50,7 +50,7 @@ class Sized:
 
 
 def of_size(size_bytes: int, basis: Basis) -> SizedFile:
-    return SizedFile(size_bytes, size_bytes, basis, 1.0 if basis is Basis.MEASURED else None)
+    return SizedFile(size_bytes, size_bytes, basis, 1.0 if basis is MEASURED else None)
 
 
 def by_profile(quantity: Quantity, input_bytes: int | None) -> SizedFile:
@@ -85,18 +85,19 @@ def expected(
                 sized.files[output.lfn] = found
         if unknown:
             share_out(unknown, job, workflow, profile, input_bytes, sized, guess_bytes_max)
-    guess = of_size(min(GUESS_BYTES_MIN, guess_bytes_max), Basis.DEFAULT)
-    for lfn in workflow.files:
-        if lfn not in sized.files:
-            sized.files[lfn] = guess
+    if len(sized.files) < len(workflow.files):
+        guess = of_size(min(GUESS_BYTES_MIN, guess_bytes_max), DEFAULT)
+        sized.files |= {lfn: guess for lfn in workflow.files if lfn not in sized.files}
     return sized
 
 
 def external_size(file: File) -> SizedFile:
-    for size_bytes in (file.size_bytes, *[source.size_bytes for source in file.sources]):
-        if size_bytes is not None:
-            return of_size(size_bytes, Basis.MEASURED)
-    return of_size(GUESS_BYTES_MIN, Basis.DEFAULT)
+    if file.size_bytes is not None:
+        return of_size(file.size_bytes, MEASURED)
+    for source in file.sources:
+        if source.size_bytes is not None:
+            return of_size(source.size_bytes, MEASURED)
+    return of_size(GUESS_BYTES_MIN, DEFAULT)
 
 
 def bytes_given(job: Job, sized: Sized) -> int | None:
@@ -104,7 +105,7 @@ def bytes_given(job: Job, sized: Sized) -> int | None:
     total = 0
     for lfn in dict.fromkeys([entry.lfn for entry in job.inputs]):
         known = sized.files.get(lfn)
-        if known is None or known.basis is Basis.DEFAULT:
+        if known is None or known.basis is DEFAULT:
             return None
         total += known.likely_bytes
     return total
@@ -113,7 +114,7 @@ def bytes_given(job: Job, sized: Sized) -> int | None:
 def size_of_output(file: File, profile: Profile | None, input_bytes: int | None) -> SizedFile | None:
     """By what is known of this one file by itself. None: nothing."""
     if file.size_bytes is not None:
-        return of_size(file.size_bytes, Basis.DECLARED)
+        return of_size(file.size_bytes, DECLARED)
     seen = profile.output(file.lfn) if profile is not None else None
     return None if seen is None or seen.size_bytes is None else by_profile(seen.size_bytes, input_bytes)
 
@@ -137,25 +138,25 @@ def share_out(
         share = by_profile(Quantity(likely, high, total.spread), None)
     elif hint is not None and hint.output_bytes is not None:
         rest = hint.output_bytes - sum([each.size_bytes for each in known])
-        share = of_size(-(-max(0, rest) // len(unknown)), Basis.DECLARED)
+        share = of_size(-(-max(0, rest) // len(unknown)), DECLARED)
     else:
         inputs = [sized.files[lfn].likely_bytes for lfn in dict.fromkeys([entry.lfn for entry in job.inputs]) if lfn in sized.files]
-        share = of_size(min(max(sum(inputs) // len(unknown), GUESS_BYTES_MIN), guess_bytes_max), Basis.DEFAULT)
+        share = of_size(min(max(sum(inputs) // len(unknown), GUESS_BYTES_MIN), guess_bytes_max), DEFAULT)
         sized.guessed += len(unknown)
     sized.files |= dict.fromkeys(unknown, share)
 
 
 def sized_job(job: Job, workflow: Workflow, profile: Profile | None, input_bytes: int | None, disk_bytes_per_s: float) -> SizedJob:
     if job.compute_s is not None:
-        return SizedJob(job.compute_s, Basis.DECLARED)
+        return SizedJob(job.compute_s, DECLARED)
     if profile is not None and profile.wall_s is not None:
         wall_s, cpu_s = profile.wall_s.at(input_bytes), None if profile.cpu_s is None else profile.cpu_s.at(input_bytes)
         seconds = without_reading_s(wall_s, cpu_s, job.cores, input_bytes, disk_bytes_per_s)
         return SizedJob(seconds, Basis.PROFILE, profile.wall_s.spread)
     hint = workflow.hints.get(job.job_type)
     if hint is not None and hint.compute_s is not None:
-        return SizedJob(hint.compute_s, Basis.DECLARED)
-    return SizedJob(GUESS_COMPUTE_S, Basis.DEFAULT)
+        return SizedJob(hint.compute_s, DECLARED)
+    return SizedJob(GUESS_COMPUTE_S, DEFAULT)
 
 
 def without_reading_s(
@@ -172,4 +173,6 @@ def without_reading_s(
 
 def weakest(bases: list[Basis]) -> Basis:
     """A sum is known as well as the least known of its parts; of nothing there is nothing to know."""
-    return max(bases, key=WEAKEST_LAST.__getitem__, default=Basis.MEASURED)
+    first = bases[0] if bases else MEASURED
+    # As a rule all are alike, and nothing need be ordered.
+    return first if bases.count(first) == len(bases) else max(bases, key=WEAKEST_LAST.__getitem__)
