@@ -331,21 +331,23 @@ def united(workflow: Workflow) -> Graph:
     more_readers: dict[str, list[str]] = {}
     more_children: dict[str, list[str]] = {}
     for job in workflow.jobs.values():
-        own, reads = (job.id,), dict.fromkeys([entry.lfn for entry in job.inputs])
+        own, reads = (job.id,), [entry.lfn for entry in job.inputs]
+        if len(reads) > 1:
+            reads = list(dict.fromkeys(reads))
         for lfn in reads:
             if readers.get(lfn):
                 more_readers.setdefault(lfn, []).append(job.id)
             else:
                 readers[lfn] = own
-        above = dict.fromkeys([producer[lfn] for lfn in reads if lfn in producer])
-        if job.after:
-            above |= dict.fromkeys(job.after)
+        above = tuple([producer[lfn] for lfn in reads if lfn in producer] + [*job.after])
+        if len(above) > 1:
+            above = tuple(dict.fromkeys(above))
         for parent in above:
             if children[parent]:
                 more_children.setdefault(parent, []).append(job.id)
             else:
                 children[parent] = own
-        parents[job.id] = tuple(above)
+        parents[job.id] = above
     for firsts, more in ((readers, more_readers), (children, more_children)):
         for name, others in more.items():
             firsts[name] += tuple(others)

@@ -146,9 +146,8 @@ def shape_at_edge(workflow: Workflow, shape: Shape, sized: Sized, topology: Topo
     """`there`: the topology at this edge. Where a file is external it is as large as it was listed."""
     computing = factors(COMPUTE_S, edge)
     sizes = factors(SIZE_BYTES, edge)
-    likely = [round(size * sizes[sized.files[lfn].basis]) for lfn, size in zip(shape.files, shape.likely, strict=True)]
+    likely = [round(size * sizes[known.basis]) for known, size in zip(shape.expected, shape.likely, strict=True)]
     quicker = {name: there.link(name).fetch_by(1) / topology.link(name).fetch_by(1) for name in workflow.origins}
-    sources = (workflow.files[lfn].sources for lfn in shape.files)
     disk = min(node.disk_bytes_per_s for node in there.nodes)
     made_s = max(node.overhead_file_s for node in there.nodes)
     direct_access = any(access is Access.DIRECT for access in shape.access)
@@ -162,7 +161,7 @@ def shape_at_edge(workflow: Workflow, shape: Shape, sized: Sized, topology: Topo
             for reads, makes in zip(shape.held, shape.outputs, strict=True)
         ],
         fetch_rate=[
-            rate * quicker[found[0].location.origin] if found else rate for rate, found in zip(shape.fetch_rate, sources, strict=True)
+            rate if origin is None else rate * quicker[origin] for rate, origin in zip(shape.fetch_rate, shape.fetched_from, strict=True)
         ],
         direct_s=[seconds * slowest for seconds in shape.direct_s] if direct_access else shape.direct_s,
     )

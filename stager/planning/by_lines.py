@@ -40,10 +40,8 @@ def line_seconds(workflow: Workflow, shape: Shape, topology: Topology) -> dict[i
     nodes, found = len(topology.nodes), {}
     links = {name: topology.link(name) for name in workflow.origins}
     rate = {name: link.upload_by(nodes) for name, link in links.items()}
-    for file, final in enumerate(shape.final):
-        destination = workflow.files[shape.files[file]].destination
-        if final and destination is not None and shape.producer[file] >= 0:
-            origin = destination.location.origin
+    for file, origin in enumerate(shape.sent_to):
+        if origin is not None and shape.producer[file] >= 0:
             found[file] = (origin, links[origin].upload_weighs(shape.likely[file]) / rate[origin])
     return found
 
@@ -71,7 +69,7 @@ def line_ranks(shape: Shape, finals: dict[int, tuple[str, float]], topology: Top
     for job in range(len(ranks) - 1, -1, -1):
         below = 0.0
         for file in shape.outputs[job]:
-            if file in tails and tails[file] > below:
+            if tails[file] > below:
                 below = tails[file]
         for child in shape.children[job]:
             if ranks[child] > below:
@@ -80,8 +78,8 @@ def line_ranks(shape: Shape, finals: dict[int, tuple[str, float]], topology: Top
     return ranks
 
 
-def line_tails(shape: Shape, finals: dict[int, tuple[str, float]], topology: Topology) -> dict[int, float]:
-    """By final: for how long its line is busy with it and with all that go after it.
+def line_tails(shape: Shape, finals: dict[int, tuple[str, float]], topology: Topology) -> list[float]:
+    """By file: for how long its line is busy with it and with all that go after it; 0 of what is no final.
 
     First goes what costs the cores least for each second of line that it fills, as in Johnson's rule for two machines in a row: the line
     begins early and does not run dry.
@@ -89,7 +87,7 @@ def line_tails(shape: Shape, finals: dict[int, tuple[str, float]], topology: Top
     work, slots = shared_work(shape, topology), slots_of(topology)
     cost = {file: work[shape.producer[file]] / slots / seconds if seconds else 0.0 for file, (_, seconds) in finals.items()}
     busy_s: dict[str, float] = {}
-    tails = {}
+    tails = [0.0] * len(shape.files)
     for file in sorted(finals, key=lambda file: (cost[file], file), reverse=True):
         origin, seconds = finals[file]
         tails[file] = busy_s[origin] = busy_s.get(origin, 0.0) + seconds
@@ -102,7 +100,7 @@ def shared_work(shape: Shape, topology: Topology) -> list[float]:
     work = [0.0] * len(shape.jobs)
     for job, above in enumerate(shape.parents):
         own = shape.cores[job] * (shape.compute_s[job] + shape.local_s[job] + overhead_s)
-        work[job] = own + sum([work[parent] / len(shape.children[parent]) for parent in above])
+        work[job] = own + sum([work[parent] / len(shape.children[parent]) for parent in above]) if above else own
     return work
 
 
@@ -110,7 +108,7 @@ def rehearsal_s(workflow: Workflow, shape: Shape, order: list[int], topology: To
     """The time that a run in this order would take if all cores were on one node with room for everything: a list schedule between the
     lines in and out. It costs a fraction of `predict`, and tells orders apart as well.
     """
-    position, arrival = places(order), arrivals(workflow, shape, order, topology)
+    position, arrival = places(order), arrivals(shape, order, topology)
     there_s = [max([arrival[file] for file in reads]) if reads else 0.0 for reads in shape.inputs]
     waits = [len(above) for above in shape.parents]
     widest, overhead_s = max(topology.host_cores), max(node.overhead_s for node in topology.nodes)

@@ -13,7 +13,7 @@ from stager.model.topology import Topology
 from stager.model.workflow import Workflow
 from stager.planning import order as ordering
 from stager.planning.by_lines import is_clearly_quicker, order_by_lines, slots_of
-from stager.planning.plan import Access
+from stager.planning.plan import DIRECT
 from stager.planning.shape import Shape
 from stager.planning.space import share_bytes
 
@@ -130,7 +130,7 @@ class Measure:
 
     def __init__(self, shape: Shape, can_spill: bool, nodes: int) -> None:
         self._shape, self._nodes, self._unspillable = shape, nodes, ordering.unspillable(shape)
-        self._everything = ordering.Usage(shape, [access is not Access.DIRECT for access in shape.access])
+        self._everything = ordering.Usage(shape, [access is not DIRECT for access in shape.access])
         self._kept = None if can_spill else ordering.Usage(shape, self._unspillable)
 
     def of(self, order: list[int]) -> Chosen:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from stager.model.topology import Topology
 from stager.planning.iomodel import client_throughput
+from stager.planning.plan import DIRECT
+from stager.planning.shape import Shape
 
 
 @dataclass(slots=True)
@@ -48,21 +50,28 @@ NOTHING = Copying((), 0)
 
 
 class OnlyHolder:
-    """Of all files where there is one node: nothing is ever copied, and all that has to be known is what came there."""
+    """Of all files where there is one node: nothing is ever copied, and once all jobs are placed all that they hold and make is there."""
 
-    __slots__ = ("_here",)
+    __slots__ = ("_shape",)
 
-    def __init__(self, likely_bytes: list[int]) -> None:
-        self._here = [False] * len(likely_bytes)
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
 
     def nodes(self) -> list[list[int]]:
-        return [[0] if here else [] for here in self._here]
+        shape = self._shape
+        # The same two lists for all files.
+        here, nowhere = [0], list[int]()
+        held = [here if reads and access is not DIRECT else nowhere for reads, access in zip(shape.readers, shape.access, strict=True)]
+        return [here if producer >= 0 else where for producer, where in zip(shape.producer, held, strict=True)]
 
     def seconds_s(self) -> list[float]:
-        return [inf] * len(self._here)
+        return [inf] * len(self._shape.files)
 
-    def put(self, file: int, node: int, since_s: float) -> None:
-        self._here[file] = True
+    def come(self, files: list[int], node: int, since_s: list[float]) -> None:
+        """All of them are on the one node."""
+
+    def made(self, files: list[int], node: int, since_s: float) -> None:
+        """And these."""
 
     def brought(self, files: list[int], node: int) -> tuple[Copying, float]:
         return NOTHING, 0.0
@@ -99,6 +108,15 @@ class Holders:
     def second_s(self, file: int) -> float:
         held = self._held.get(file)
         return held.arrivals_s[1] if held is not None and len(held.arrivals_s) > 1 else inf
+
+    def come(self, files: list[int], node: int, since_s: list[float]) -> None:
+        """`since_s`: by file, of all there are."""
+        for file in files:
+            self.put(file, node, since_s[file])
+
+    def made(self, files: list[int], node: int, since_s: float) -> None:
+        for file in files:
+            self.put(file, node, since_s)
 
     def put(self, file: int, node: int, since_s: float) -> None:
         self._told.clear()

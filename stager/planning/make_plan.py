@@ -22,9 +22,9 @@ from stager.planning.digest import workflow_digest
 from stager.planning.direct_access import Choice, choose_direct_access, choose_for_space
 from stager.planning.durability import SINGLE, Kept, kept_files
 from stager.planning.links import is_read_back, link_plans
-from stager.planning.plan import PLAN_VERSION, Access, Basis, DirectAccess, FilePlan, JobPlan, Plan, tidy
+from stager.planning.plan import DIRECT, PLAN_VERSION, Basis, DirectAccess, FilePlan, JobPlan, Plan, tidy
 from stager.planning.policy import Limits, Policy
-from stager.planning.schedule import Offer, Schedule, predict
+from stager.planning.schedule import Schedule, predict
 from stager.planning.shape import Shape, shape_of
 from stager.planning.sizes import GUESS_BYTES_MAX, Sized, expected, weakest
 from stager.planning.space import pooled_bytes
@@ -141,7 +141,7 @@ def plan_in(layout: Layout, chosen: Chosen, with_range: bool = False) -> Plan:
         upload_bytes=upload,
         readback_bytes=readback,
         jobs=job_plans(shape, sized, chosen.order, ranks, schedule, topology),
-        files=file_plans(workflow, shape, sized, position, schedule, kept, topology, direct_access),
+        files=file_plans(workflow, shape, position, schedule, kept, topology, direct_access),
         notes=(*ignored, *notes_of(workflow, shape, sized, chosen, kept_to, layout.guess)),
         tightest_job=shape.jobs[tightest] if tightest >= 0 else "",
         tightest_files=tightest_files(shape, smallest, tightest, spill is not None),
@@ -232,41 +232,33 @@ def job_plans(
 ) -> tuple[JobPlan, ...]:
     plans, names = [], [node.id for node in topology.nodes]
     for place, job in enumerate(order):
-        expected_of = sized.jobs[shape.jobs[job]]
+        expected_of, offer = sized.jobs[shape.jobs[job]], schedule.other[job]
+        # By place, as files below.
         plans.append(
             JobPlan(
-                job=shape.jobs[job],
-                order=place,
-                rank_s=tidy(ranks[job]),
-                node=names[schedule.node[job]],
-                start_s=tidy(schedule.start_s[job]),
-                finish_s=tidy(schedule.finish_s[job]),
-                compute_s=tidy(expected_of.compute_s),
-                compute_basis=expected_of.basis,
-                reserve_bytes=shape.reserve[job],
-                footprint_bytes=shape.footprint[job],
-                reserve_basis=weakest([sized.files[shape.files[file]].basis for file in shape.outputs[job]]),
-                compute_spread=tidy_factor(expected_of.spread),
-                **other_offer(schedule.other[job], topology),
+                shape.jobs[job],
+                place,
+                tidy(ranks[job]),
+                names[schedule.node[job]],
+                tidy(schedule.start_s[job]),
+                tidy(schedule.finish_s[job]),
+                tidy(expected_of.compute_s),
+                expected_of.basis,
+                shape.reserve[job],
+                shape.footprint[job],
+                weakest([shape.expected[file].basis for file in shape.outputs[job]]),
+                tidy_factor(expected_of.spread),
+                "" if offer is None else names[offer.node],
+                None if offer is None else tidy(offer.finish_s),
+                0 if offer is None else offer.copying.size_bytes,
             )
         )
     return tuple(plans)
 
 
-def other_offer(offer: Offer | None, topology: Topology) -> dict[str, Any]:
-    if offer is None:
-        return {}
-    return {
-        "other_node": topology.nodes[offer.node].id,
-        "other_finish_s": tidy(offer.finish_s),
-        "other_copies_bytes": offer.copying.size_bytes,
-    }
-
-
 def file_plans(
     workflow: Workflow,
     shape: Shape,
-    sized: Sized,
     position: list[int],
     schedule: Schedule,
     kept: list[Kept],
@@ -275,28 +267,37 @@ def file_plans(
 ) -> tuple[FilePlan, ...]:
     plans, names = [], [node.id for node in topology.nodes]
     for file in sorted(range(len(shape.files)), key=shape.files.__getitem__):
-        lfn, nodes = shape.files[file], schedule.nodes[file]
-        expected_of, sources = sized.files[lfn], workflow.files[lfn].sources
-        uses = [position[job] for job in shape.readers[file]]
+        lfn, nodes, readers = shape.files[file], schedule.nodes[file], shape.readers[file]
+        expected_of = shape.expected[file]
+        first, last = uses_of(readers, position) if readers else (-1, -1)
         # By place, and what few files have only for those: there are many files, and names cost most of the time.
-        plans.append(
-            FilePlan(
-                lfn,
-                shape.size[file],
-                expected_of.basis,
-                shape.access[file],
-                names[nodes[0] if nodes else 0],
-                len(nodes) or 1,
-                min(uses) if uses else -1,
-                max(uses) if uses else -1,
-                (sources[0].token or "") if sources else "",
-                shape.likely[file],
-                tidy_factor(expected_of.spread),
-                **rarely(shape.transport[file], kept[file], direct_access.weighed.get(file)),
-                **({"nodes": tuple([names[node] for node in nodes])} if len(names) > 1 else NOTHING),
-            )
+        usual = (
+            lfn,
+            shape.size[file],
+            expected_of.basis,
+            shape.access[file],
+            names[nodes[0] if nodes else 0],
+            len(nodes) or 1,
+            first,
+            last,
+            (workflow.files[lfn].sources[0].token or "") if shape.external[file] else "",
+            shape.likely[file],
+            tidy_factor(expected_of.spread),
         )
+        more = rarely(shape.transport[file], kept[file], direct_access.weighed.get(file))
+        if len(names) > 1:
+            more = {**more, "nodes": tuple([names[node] for node in nodes])}
+        plans.append(FilePlan(*usual, **more) if more else FilePlan(*usual))
     return tuple(plans)
+
+
+def uses_of(readers: list[int], position: list[int]) -> tuple[int, int]:
+    """Of these, the places of the first and the last."""
+    if len(readers) == 1:
+        place = position[readers[0]]
+        return place, place
+    places = [position[job] for job in readers]
+    return min(places), max(places)
 
 
 def rarely(chosen: Transported | None, kept: Kept, direct_access: DirectAccess | None) -> Mapping[str, Any]:
@@ -330,14 +331,14 @@ def wan_bytes(workflow: Workflow, shape: Shape, topology: Topology) -> tuple[int
 
     Runs show which origins are read back. Until then sftp counts as one that gives checksums, unless the workflow says no, and S3 too.
     """
-    kept = (file for file, access in enumerate(shape.access) if access is not Access.DIRECT)
-    fetch = sum(shape.likely[file] for file in kept if shape.external[file] and shape.readers[file])
-    upload = readback = 0
+    fetch = upload = readback = 0
     comes_back = {name: is_read_back(origin, topology.link(origin.name)) for name, origin in workflow.origins.items()}
-    for size, entry in zip(shape.likely, workflow.files.values(), strict=True):
-        if entry.destination is not None:
+    for file, size in enumerate(shape.likely):
+        if shape.external[file] and shape.readers[file] and shape.access[file] is not DIRECT:
+            fetch += size
+        if (origin := shape.sent_to[file]) is not None:
             upload += size
-            readback += size if comes_back.get(entry.destination.location.origin, False) else 0
+            readback += size if comes_back.get(origin, False) else 0
     return fetch, upload, readback
 
 

@@ -58,21 +58,21 @@ def deep_order(shape: Shape, ranks: list[float]) -> list[int]:
     """
     count = len(shape.jobs)
     need = [0] * count
-    residue = [sum([shape.size[file] for file in makes if shape.readers[file]]) for makes in shape.outputs]
-    first: list[list[int]] = [[] for _ in range(count)]
-    for job in range(count):
-        above = shape.parents[job]
+    residue = shape.lasting
+    first = list(shape.parents)
+    for job, above in enumerate(shape.parents):
         if len(above) > 1:
-            above = sorted(above, key=lambda parent: (residue[parent] - need[parent], -ranks[parent], parent))
+            above = first[job] = sorted(above, key=lambda parent: (residue[parent] - need[parent], -ranks[parent], parent))
         running = highest = 0
         for parent in above:
-            highest = max(highest, running + need[parent])
+            if running + need[parent] > highest:
+                highest = running + need[parent]
             running += residue[parent]
         need[job] = max(highest, shape.footprint[job])
-        first[job] = above
     done = [False] * count
     order: list[int] = []
-    sinks = sorted((job for job in range(count) if not shape.children[job]), key=lambda job: (-ranks[job], job))
+    # Of equal ranks, in the order of writing: a sort keeps it.
+    sinks = sorted([job for job in range(count) if not shape.children[job]], key=lambda job: -ranks[job])
     for sink in sinks:
         stack = [(sink, iter(first[sink]))]
         while stack:
@@ -96,7 +96,7 @@ def eager_order(shape: Shape, order: list[int], greedy: bool) -> list[int]:
     size, readers, external, count = shape.size, shape.readers, shape.external, len(order)
     waiting = [len(above) for above in shape.parents]
     unread = [len(reads) for reads in readers]
-    adds = [sum([size[file] for file in makes if readers[file]]) for makes in shape.outputs]
+    adds = list(shape.lasting)
     for file, reads in enumerate(readers):
         if len(reads) == 1 and not external[file]:
             adds[reads[0]] -= size[file]
@@ -142,28 +142,42 @@ class Usage:
     to last reader, and others only while a job runs. Facts that are the same for all orders are found once.
     """
 
-    __slots__ = ("_footprint", "_kept")
+    __slots__ = ("_by_more", "_by_two", "_footprint")
 
     def __init__(self, shape: Shape, stays: list[bool]) -> None:
         used_by = zip(shape.size, shape.producer, shape.readers, stays, strict=True)
-        users = [(size, reads if producer < 0 else (producer, *reads)) for size, producer, reads, lasts in used_by if lasts and size]
-        # What one job alone has open is in its footprint.
-        self._footprint, self._kept = shape.footprint, [(size, jobs) for size, jobs in users if len(jobs) > 1]
+        self._footprint = shape.footprint
+        self._by_two: list[tuple[int, int, int]] = []
+        self._by_more: list[tuple[int, list[int]]] = []
+        for size, producer, reads, lasts in used_by:
+            if not lasts or not size or not reads:
+                continue
+            users = reads if producer < 0 else [producer, *reads]
+            # What one job alone has open is in its footprint.
+            if len(users) == 2:
+                self._by_two.append((size, users[0], users[1]))
+            elif len(users) > 2:
+                self._by_more.append((size, users))
 
     def along(self, order: list[int]) -> list[int]:
         """Of a topological order, by position."""
         position, used = places(order), [self._footprint[job] for job in order]
         between = [0] * (len(order) + 1)
-        for size, jobs in self._kept:
+        for size, one, other in self._by_two:
+            first, last = position[one], position[other]
+            if first > last:
+                first, last = last, first
+            between[first + 1] += size
+            between[last] -= size
+        for size, jobs in self._by_more:
             at = [position[job] for job in jobs]
             first, last = min(at), max(at)
             between[first + 1] += size
             between[last] -= size
-            if len(at) > 2:
-                # The footprints of all users count it already.
-                for place in at:
-                    if first < place < last:
-                        used[place] -= size
+            # The footprints of all users count it already.
+            for place in at:
+                if first < place < last:
+                    used[place] -= size
         return [now + beside for now, beside in zip(used, accumulate(between), strict=False)]
 
 

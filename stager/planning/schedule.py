@@ -16,7 +16,7 @@ from stager.planning.fitting import Fitting
 from stager.planning.holders import Copying, Holders, OnlyHolder
 from stager.planning.links import is_read_back
 from stager.planning.order import places
-from stager.planning.plan import Access
+from stager.planning.plan import DIRECT
 from stager.planning.ready_queue import ReadyQueue, spaces_of
 from stager.planning.shape import Shape
 
@@ -55,16 +55,16 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
     come through their origin's link one after the other.
     """
     count, now_s = len(order), 0.0
-    arrival = arrivals(workflow, shape, order, topology)
+    arrival = arrivals(shape, order, topology)
     line = ReadyQueue(shape, places(order), arrival)
     sites = Sites(workflow, shape, topology)
+    free_s = sites.next_free_s()
     plan = Schedule([0] * count, [0.0] * count, [0.0] * count, [], 0.0, [None] * count)
     while line.coming or line.ready:
         line.move_up(now_s)
         if not line.ready:
             now_s = line.coming[0][0]
             continue
-        free_s = sites.next_free_s()
         if free_s > now_s:
             now_s = min(free_s, line.coming[0][0]) if line.coming else free_s
             continue
@@ -80,6 +80,7 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
             plan.other[job] = min([offer for offer in offers if offer.node != best.node], default=None)
         plan.node[job], plan.start_s[job], plan.finish_s[job] = best.node, best.start_s, best.finish_s
         sites.take(job, best, arrival)
+        free_s = sites.next_free_s()
         line.ended(job, best.finish_s)
     plan.nodes, plan.second_s = sites.holders.nodes(), sites.holders.seconds_s()
     plan.makespan_s = max([*plan.finish_s, upload_end(workflow, shape, plan.finish_s, topology)], default=0.0)
@@ -96,7 +97,7 @@ class Sites:
         self._cores = [[0.0] * cores for cores in topology.host_cores]
         self._fitting = Fitting(workflow, shape, topology)
         self._spaces = spaces_of(shape, [node.capacity_bytes for node in topology.nodes])
-        self.holders = Holders(shape.likely, topology) if len(topology.nodes) > 1 else OnlyHolder(shape.likely)
+        self.holders = Holders(shape.likely, topology) if len(topology.nodes) > 1 else OnlyHolder(shape)
 
     def next_free_s(self) -> float:
         """When the next job could be given to one of them."""
@@ -131,10 +132,8 @@ class Sites:
         if self._spaces:
             self._spaces[index].take(shape, job, offer.needed_bytes, offer.finish_s)
         self.holders.take(offer.copying, index)
-        for file in shape.held[job]:
-            self.holders.put(file, index, arrival_s[file])
-        for file in shape.outputs[job]:
-            self.holders.put(file, index, offer.finish_s)
+        self.holders.come(shape.held[job], index, arrival_s)
+        self.holders.made(shape.outputs[job], index, offer.finish_s)
 
 
 def earliest(free: list[float], cores: int, ready: float) -> float:
@@ -150,18 +149,18 @@ def occupy(free: list[float], cores: int, start: float, finish: float) -> None:
         insort(free, finish)
 
 
-def arrivals(workflow: Workflow, shape: Shape, order: list[int], topology: Topology) -> list[float]:
+def arrivals(shape: Shape, order: list[int], topology: Topology) -> list[float]:
     """When each external file will be there, if the lines of all nodes to its origin together serve one file after the other in order of
     first use, and each file as fast as the way goes that it takes. The cost of a file on the line is part of its time there.
     """
     lines: dict[str, LineIn] = {}
-    arrival, files = [0.0] * len(shape.files), list(workflow.files.values())
-    external, likely, fetch_rate = shape.external, shape.likely, shape.fetch_rate
+    arrival = [0.0] * len(shape.files)
+    fetched_from, likely, fetch_rate = shape.fetched_from, shape.likely, shape.fetch_rate
     for job in order:
         for file in shape.held[job]:
-            if not external[file] or arrival[file]:
+            origin = fetched_from[file]
+            if origin is None or arrival[file]:
                 continue
-            origin = files[file].sources[0].location.origin
             line = lines.get(origin) or lines.setdefault(origin, line_in(topology.link(origin), len(topology.nodes)))
             arrival[file] = line.free_s + likely[file] / fetch_rate[file] + line.file_s
             line.free_s += (likely[file] + line.file_bytes) / line.bytes_per_s
@@ -194,11 +193,12 @@ def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology
     not_open = logins(workflow, shape, topology)
     links = {name: topology.link(name) for name in workflow.origins}
     comes_back = {name: is_read_back(origin, links[name]) for name, origin in workflow.origins.items()}
-    finals = [(finish_s[shape.producer[file]], file) for file, final in enumerate(shape.final) if final and shape.producer[file] >= 0]
-    for made, file in sorted(finals):
-        destination = workflow.files[shape.files[file]].destination
-        assert destination is not None, "finals have a destination"
-        origin = destination.location.origin
+    finals = [
+        (finish_s[shape.producer[file]], file, origin)
+        for file, origin in enumerate(shape.sent_to)
+        if origin is not None and shape.producer[file] >= 0
+    ]
+    for made, file, origin in sorted(finals):
         link = links[origin]
         ready_s = made + (link.dispatch_s or 0.0) + not_open.pop(origin, 0.0) + link.before_upload_s
         begun, size = max(clock.get(origin, 0.0), ready_s), shape.likely[file]
@@ -216,7 +216,7 @@ def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology
 def logins(workflow: Workflow, shape: Shape, topology: Topology) -> dict[str, float]:
     """By origin that nothing is fetched from, what the first upload waits for besides."""
     found = {name: login_s for name in workflow.origins if (login_s := topology.link(name).login_s)}
-    for file, external in enumerate(shape.external) if found else ():
-        if external and shape.readers[file] and shape.access[file] is not Access.DIRECT:
-            found.pop(workflow.files[shape.files[file]].sources[0].location.origin, None)
+    for file, origin in enumerate(shape.fetched_from) if found else ():
+        if origin is not None and shape.readers[file] and shape.access[file] is not DIRECT:
+            found.pop(origin, None)
     return found

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stager.model.files import File
 from stager.model.topology import Topology
 from stager.model.workflow import Graph, Job, Workflow
 from stager.planning.access import access_of
-from stager.planning.plan import Access, Basis
-from stager.planning.sizes import Sized
+from stager.planning.plan import DEFAULT, DIRECT, Access
+from stager.planning.sizes import Sized, SizedFile
 from stager.planning.transport import SMALL_BYTES, Transported, choose, way_to
 
 # By job type.
@@ -29,7 +28,9 @@ class Shape:
     """`held`: of the inputs, those that are not read directly; `footprint` is these plus outputs. `fetch_s`, `local_s` and `upload_s` are
     predicted seconds of each job's I/O, with what its files cost beside their bytes, `direct_s` those that it stands still for while it
     reads at origins. `size` is what space is set aside for, `likely` what will probably move. `transport` and `fetch_rate` (bytes per
-    second, alone on its way) of external files. `unsure`: nobody knows how long the job computes.
+    second, alone on its way) of external files. `unsure`: nobody knows how long the job computes. `expected`: of each file, what `size`
+    and `likely` are of. `fetched_from` and `sent_to`: the origins of its first source and of its destination; None: it has none.
+    `lasting`: by job, the bytes that it makes for others to read.
     """
 
     jobs: list[str]
@@ -57,6 +58,10 @@ class Shape:
     held: list[list[int]]
     direct_s: list[float]
     unsure: list[bool]
+    expected: list[SizedFile]
+    fetched_from: list[str | None]
+    sent_to: list[str | None]
+    lasting: list[int]
 
 
 def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology, direct_access: Mapping[int, ReadS] = NOTHING) -> Shape:
@@ -64,22 +69,19 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
     jobs, files = list(graph.order), list(workflow.files)
     entries, called = list(workflow.files.values()), [workflow.jobs[job] for job in jobs]
     file_index = {lfn: index for index, lfn in enumerate(files)}
-    external, final = [bool(file.sources) for file in entries], [file.destination is not None for file in entries]
-    expected = [sized.files[lfn] for lfn in files]
+    fetched_from = [file.sources[0].location.origin if file.sources else None for file in entries]
+    sent_to = [None if file.destination is None else file.destination.location.origin for file in entries]
+    expected, timed = [sized.files[lfn] for lfn in files], [sized.jobs[job] for job in jobs]
     size, likely = [each.size_bytes for each in expected], [each.likely_bytes for each in expected]
-    access = [Access.DIRECT if index in direct_access else access_of(file.kind, size[index]) for index, file in enumerate(entries)]
-    inputs = [list(dict.fromkeys([file_index[entry.lfn] for entry in job.inputs])) for job in called]
+    access = [access_of(file.kind, size_bytes) for file, size_bytes in zip(entries, size, strict=True)]
+    for file in direct_access:
+        access[file] = DIRECT
+    inputs = [each_once([file_index[entry.lfn] for entry in job.inputs]) for job in called]
     outputs = [[file_index[entry.lfn] for entry in job.outputs] for job in called]
     edges = edges_of(called, inputs, outputs, len(files))
-    transport = transports_of(entries, size, topology)
-    fetch_rate, upload_rate = file_rates(entries, topology, transport)
-    fetch_file_s, upload_file_s = file_costs(workflow, topology)
-    disk = min(node.disk_bytes_per_s for node in topology.nodes)
-    made_s = max(node.overhead_file_s for node in topology.nodes)
-    reserve = [sum([size[file] for file in makes]) for makes in outputs]
+    transport = transports_of(fetched_from, size, topology)
     held = [[file for file in reads if file not in direct_access] for reads in inputs] if direct_access else inputs
-    stands_s = standing_s(called, inputs, direct_access)
-    return Shape(
+    shape = Shape(
         jobs=jobs,
         files=files,
         parents=edges.parents,
@@ -90,28 +92,66 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
         likely=likely,
         producer=edges.producer,
         readers=edges.readers,
-        external=external,
-        final=final,
+        external=[origin is not None for origin in fetched_from],
+        final=[origin is not None for origin in sent_to],
         access=access,
         cores=[job.cores for job in called],
-        compute_s=[sized.jobs[job].compute_s for job in jobs],
-        reserve=reserve,
-        footprint=[out + sum([size[file] for file in reads]) for out, reads in zip(reserve, held, strict=True)],
-        fetch_s=[
-            stands + sum([likely[file] / fetch_rate[file] + fetch_file_s[file] for file in reads if external[file]])
-            for stands, reads in zip(stands_s, held, strict=True)
-        ],
-        local_s=[
-            sum([likely[file] for file in (*makes, *reads)]) / disk + made_s * len(makes)
-            for reads, makes in zip(held, outputs, strict=True)
-        ],
-        upload_s=[sum([likely[file] / upload_rate[file] + upload_file_s[file] for file in makes if final[file]]) for makes in outputs],
+        compute_s=[each.compute_s for each in timed],
+        reserve=[],
+        footprint=[],
+        fetch_s=[],
+        local_s=[],
+        upload_s=[],
         transport=transport,
-        fetch_rate=fetch_rate,
+        fetch_rate=fetch_rates(fetched_from, topology, transport),
         held=held,
-        direct_s=stands_s,
-        unsure=[sized.jobs[job].basis is Basis.DEFAULT for job in jobs],
+        direct_s=standing_s(called, inputs, direct_access),
+        unsure=[each.basis is DEFAULT for each in timed],
+        expected=expected,
+        fetched_from=fetched_from,
+        sent_to=sent_to,
+        lasting=[],
     )
+    add_up(shape, workflow, topology)
+    return shape
+
+
+def each_once(numbers: list[int]) -> list[int]:
+    return numbers if len(numbers) < 2 else list(dict.fromkeys(numbers))
+
+
+def add_up(shape: Shape, workflow: Workflow, topology: Topology) -> None:
+    """The bytes and seconds that follow from each job's files: in one walk over all of them, since most of the time goes into memory."""
+    links = {name: topology.link(name) for name in workflow.origins}
+    fetch_file_s = {name: link.fetch_file_s or 0.0 for name, link in links.items()}
+    upload_file_s = {name: link.upload_file_s or 0.0 for name, link in links.items()}
+    upload_rate = {name: topology.link(name).upload_by(1) for name in dict.fromkeys(shape.sent_to) if name is not None}
+    disk = min(node.disk_bytes_per_s for node in topology.nodes)
+    made_s = max(node.overhead_file_s for node in topology.nodes)
+    size, likely, readers, fetch_rate = shape.size, shape.likely, shape.readers, shape.fetch_rate
+    fetched_from, sent_to = shape.fetched_from, shape.sent_to
+    for reads, makes, stands_s in zip(shape.held, shape.outputs, shape.direct_s, strict=True):
+        reserve = lasting = moved = 0
+        fetch_s = upload_s = 0.0
+        for file in makes:
+            reserve += size[file]
+            moved += likely[file]
+            if readers[file]:
+                lasting += size[file]
+            if (origin := sent_to[file]) is not None:
+                upload_s += likely[file] / upload_rate[origin] + upload_file_s.get(origin, 0.0)
+        footprint = reserve
+        for file in reads:
+            footprint += size[file]
+            moved += likely[file]
+            if (origin := fetched_from[file]) is not None:
+                fetch_s += likely[file] / fetch_rate[file] + fetch_file_s.get(origin, 0.0)
+        shape.reserve.append(reserve)
+        shape.lasting.append(lasting)
+        shape.footprint.append(footprint)
+        shape.fetch_s.append(stands_s + fetch_s)
+        shape.local_s.append(moved / disk + made_s * len(makes))
+        shape.upload_s.append(upload_s)
 
 
 class Edges(NamedTuple):
@@ -126,7 +166,9 @@ class Edges(NamedTuple):
 
 
 def edges_of(jobs: list[Job], inputs: list[list[int]], outputs: list[list[int]], files: int) -> Edges:
-    edges = Edges([-1] * files, [[] for _ in range(files)], [], [[] for _ in jobs])
+    # One list for all that have nobody: it is never written to, and empty lists of their own were a tenth of the memory.
+    nobody: list[int] = []
+    edges = Edges([-1] * files, [nobody] * files, [], [nobody] * len(jobs))
     producer, readers, _, children = edges
     index = {job.id: index for index, job in enumerate(jobs)}
     for job, makes in enumerate(outputs):
@@ -134,14 +176,20 @@ def edges_of(jobs: list[Job], inputs: list[list[int]], outputs: list[list[int]],
             producer[file] = job
     for job, reads in enumerate(inputs):
         for file in reads:
-            readers[file].append(job)
-        parents = [producer[file] for file in reads if producer[file] >= 0]
-        parents += [index[name] for name in jobs[job].after]
-        if len(parents) > 1:
-            parents = list(dict.fromkeys(parents))
+            if others := readers[file]:
+                others.append(job)
+            else:
+                readers[file] = [job]
+        parents = [parent for file in reads if (parent := producer[file]) >= 0]
+        if after := jobs[job].after:
+            parents += [index[name] for name in after]
+        parents = each_once(parents) if parents else nobody
         edges.parents.append(parents)
         for parent in parents:
-            children[parent].append(job)
+            if others := children[parent]:
+                others.append(job)
+            else:
+                children[parent] = [job]
     return edges
 
 
@@ -154,39 +202,20 @@ def standing_s(jobs: list[Job], inputs: list[list[int]], direct_access: Mapping[
     ]
 
 
-def transports_of(files: list[File], size: list[int], topology: Topology) -> list[Transported | None]:
+def transports_of(origins: list[str | None], size: list[int], topology: Topology) -> list[Transported | None]:
     """Of each external file, by its first source; None of what a job makes."""
-    origins = [file.sources[0].location.origin if file.sources else "" for file in files]
     small = Counter([origin for origin, size_bytes in zip(origins, size, strict=True) if size_bytes <= SMALL_BYTES])
-    ways = {origin: way_to(topology, origin) for origin in dict.fromkeys(origins) if origin}
-    return [choose(size_bytes, ways[origin], small[origin]) if origin else None for origin, size_bytes in zip(origins, size, strict=True)]
+    ways = {origin: way_to(topology, origin) for origin in dict.fromkeys(origins) if origin is not None}
+    return [
+        None if origin is None else choose(size_bytes, ways[origin], small[origin])
+        for origin, size_bytes in zip(origins, size, strict=True)
+    ]
 
 
-def file_rates(files: list[File], topology: Topology, transport: list[Transported | None]) -> tuple[list[float], list[float]]:
-    """WAN rates each file would be fetched and uploaded with; its first source counts."""
-    fetch, upload = [1.0] * len(transport), [1.0] * len(transport)
-    fetched: dict[tuple[str, int], float] = {}
-    uploaded: dict[str, float] = {}
-    for index, (file, chosen) in enumerate(zip(files, transport, strict=True)):
-        if file.sources:
-            way = (file.sources[0].location.origin, chosen.stripes if chosen is not None else 1)
-            if way not in fetched:
-                fetched[way] = topology.link(way[0]).fetch_by(way[1])
-            fetch[index] = fetched[way]
-        if file.destination is not None:
-            name = file.destination.location.origin
-            if name not in uploaded:
-                uploaded[name] = topology.link(name).upload_by(1)
-            upload[index] = uploaded[name]
-    return fetch, upload
-
-
-def file_costs(workflow: Workflow, topology: Topology) -> tuple[list[float], list[float]]:
-    """Seconds that each file takes of a line beside its bytes, fetched from its first source and uploaded."""
-    links = {name: topology.link(name) for name in workflow.origins}
-    fetch_s = {name: link.fetch_file_s or 0.0 for name, link in links.items()}
-    upload_s = {name: link.upload_file_s or 0.0 for name, link in links.items()}
-    files = workflow.files.values()
-    fetch = [fetch_s.get(file.sources[0].location.origin, 0.0) if file.sources else 0.0 for file in files]
-    upload = [upload_s.get(file.destination.location.origin, 0.0) if file.destination is not None else 0.0 for file in files]
-    return fetch, upload
+def fetch_rates(origins: list[str | None], topology: Topology, transport: list[Transported | None]) -> list[float]:
+    """WAN rates each file would be fetched with; its first source counts."""
+    rates, links = [1.0] * len(transport), {origin: topology.link(origin) for origin in dict.fromkeys(origins) if origin is not None}
+    for index, (origin, chosen) in enumerate(zip(origins, transport, strict=True)):
+        if origin is not None and chosen is not None:
+            rates[index] = links[origin].fetch_by(chosen.stripes)
+    return rates
