@@ -33,7 +33,7 @@ def digest_of(*parts: str) -> str:
 
 
 def digest_along(running: str, parts: Iterable[str]) -> str:
-    """`digest_of` such a digest and a part, then of that digest and the next part, in two thirds of the time."""
+    """`digest_of` such a digest and a part, then of that digest and the next part, in seven tenths of the time."""
     ran = running.encode()
     begun = blake2b(len(ran).to_bytes(8, "big"), digest_size=16)
     for part in parts:

@@ -166,7 +166,7 @@ class Edges(NamedTuple):
 
 
 def edges_of(jobs: list[Job], inputs: list[list[int]], outputs: list[list[int]], files: int) -> Edges:
-    # One list for all that have nobody: it is never written to, and empty lists of their own were a tenth of the memory.
+    # One list for all that have nobody, which is never written to.
     nobody: list[int] = []
     edges = Edges([-1] * files, [nobody] * files, [], [nobody] * len(jobs))
     producer, readers, _, children = edges
