@@ -264,7 +264,17 @@ def likely_bytes(run: RunEntry, job: JobEntry) -> int:
 
 
 def admit_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, files: list[FileEntry], reserve_bytes: int) -> None:
-    decision.emit(cmd.AdmitJob, run=run.id, job=job.id, node=node.id, reserve_bytes=reserve_bytes)
+    decision.give(
+        cmd.AdmitJob(
+            id=decision.next_id(),
+            at=decision.state.now,
+            cause=decision.cause,
+            run=run.id,
+            job=job.id,
+            node=node.id,
+            reserve_bytes=reserve_bytes,
+        )
+    )
     reprioritize_inputs(decision, node, files)
 
 
@@ -451,14 +461,18 @@ def start_calls(decision: Decision, node: NodeEntry) -> None:
 
 def give_start(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, host: str = "") -> None:
     number = job.attempts + 1
-    decision.emit(
-        cmd.StartAttempt,
-        node=node.id,
-        run=run.id,
-        job=job.id,
-        attempt=attempt_id(run.id, job.id, number),
-        number=number,
-        reserve_bytes=job.reserve_bytes,
-        inputs=staged_inputs(decision.state, node, run, job),
-        host=host,
+    decision.give(
+        cmd.StartAttempt(
+            id=decision.next_id(),
+            at=decision.state.now,
+            cause=decision.cause,
+            node=node.id,
+            run=run.id,
+            job=job.id,
+            attempt=attempt_id(run.id, job.id, number),
+            number=number,
+            reserve_bytes=job.reserve_bytes,
+            inputs=staged_inputs(decision.state, node, run, job),
+            host=host,
+        )
     )

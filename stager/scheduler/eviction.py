@@ -282,8 +282,22 @@ def is_current(decision: Decision, node: NodeEntry, entry: tuple[int, str, str])
 
 def delete(decision: Decision, node: NodeEntry, file: FileEntry, why: str) -> None:
     copy = file.copies[node.id]
-    facts = {"node": node.id, "file": file.id, "generation": copy.generation, "size_bytes": copy.size_bytes}
-    decision.emit(cmd.DeleteReplica, why=why, **facts)
+    delete_replica(decision, node.id, file.id, copy.generation, copy.size_bytes, why)
+
+
+def delete_replica(decision: Decision, node: str, file: str, generation: str, size_bytes: int, why: str) -> None:
+    decision.give(
+        cmd.DeleteReplica(
+            id=decision.next_id(),
+            at=decision.state.now,
+            cause=decision.cause,
+            node=node,
+            file=file,
+            generation=generation,
+            size_bytes=size_bytes,
+            why=why,
+        )
+    )
 
 
 def call_off_extra_copies(decision: Decision, node: NodeEntry, gap: int) -> int:

@@ -47,23 +47,28 @@ def give_fetch(decision: Decision, node: NodeEntry, file: FileEntry, run: str, p
         return
     own = file.spilled is not None or file.durable is not None
     earlier = file.fetch.failures + file.fetch.outages if file.fetch is not None and file.run == run else 0
-    facts = {
-        "file": file.id,
-        "lfn": place.lfn,
-        "run": run,
-        "origin": place.origin,
-        "path": place.path,
-        "size_bytes": file.size_bytes,
-        "token": place.token,
-        "purpose": purpose,
-        "priority": priority,
-        "attempt_number": earlier + 1,
-        "blake3": file.blake3 if own else "",
-        "sha256": file.sha256,
-        "executable": file.executable,
-    }
-    if is_beside_workflow(decision.state, run, place.origin) or not give_stripes(decision, node, file, place, facts):
-        decision.emit(cmd.Fetch, node=node.id, transfer=decision.new_transfer(), **facts)
+    whole = cmd.Fetch(
+        id=decision.next_id(),
+        at=decision.state.now,
+        cause=decision.cause,
+        node=node.id,
+        transfer=decision.new_transfer(),
+        file=file.id,
+        lfn=place.lfn,
+        run=run,
+        origin=place.origin,
+        path=place.path,
+        size_bytes=file.size_bytes,
+        token=place.token,
+        purpose=purpose,
+        priority=priority,
+        attempt_number=earlier + 1,
+        blake3=file.blake3 if own else "",
+        sha256=file.sha256,
+        executable=file.executable,
+    )
+    if is_beside_workflow(decision.state, run, place.origin) or not give_stripes(decision, node, file, whole):
+        decision.give(whole)
 
 
 def send_wanted(decision: Decision, node: NodeEntry) -> None:

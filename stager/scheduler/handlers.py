@@ -19,7 +19,7 @@ from stager.scheduler.accounting import inputs_of
 from stager.scheduler.decision import Decision
 from stager.scheduler.direct_access import has_begun
 from stager.scheduler.direct_fallback import direct_read_failed, fetch_where_no_mounts
-from stager.scheduler.eviction import let_go_old
+from stager.scheduler.eviction import delete_replica, let_go_old
 from stager.scheduler.placing import call_back_stranded
 from stager.scheduler.rehoming import rehome_jobs
 from stager.scheduler.remade import conflict_of
@@ -208,8 +208,8 @@ def delete_again(decision: Decision, event: ev.NodeReported) -> None:
         deleting = copy is not None and copy.generation == replica.generation and copy.state is DELETING
         rubbish = (replica.file, replica.generation) in node.garbage and not is_read(state, replica.file, replica.generation)
         if deleting or rubbish:
-            facts = {"node": node.id, "file": replica.file, "generation": replica.generation, "size_bytes": replica.size_bytes}
-            decision.emit(cmd.DeleteReplica, why="the node holds it and nobody wants it", **facts)
+            why = "the node holds it and nobody wants it"
+            delete_replica(decision, node.id, replica.file, replica.generation, replica.size_bytes, why)
 
 
 def is_read(state: State, file_id: str, generation: str) -> bool:

@@ -16,7 +16,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of
 from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
-from stager.scheduler.eviction import clear, is_current
+from stager.scheduler.eviction import clear, delete_replica, is_current
 from stager.scheduler.holding import room_kept_to
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State, TransferEntry
@@ -176,6 +176,5 @@ def delete_migrated(decision: Decision) -> None:
         copy = file.copies.get(node_id)
         if copy is None or copy.state is not CopyState.PRESENT or copy.pins or state.holders(file) < 2:
             continue
-        facts = {"node": node_id, "file": file_id, "generation": copy.generation, "size_bytes": copy.size_bytes}
         why = "its node drains" if state.nodes[node_id].draining else "the next job needs its room"
-        decision.emit(cmd.DeleteReplica, why=f"moved to another node: {why}", **facts)
+        delete_replica(decision, node_id, file_id, copy.generation, copy.size_bytes, f"moved to another node: {why}")

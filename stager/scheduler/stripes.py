@@ -9,23 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from stager.planning.transport import STRIPE_BYTES, nodes_to_use, part_bytes
 from stager.scheduler import commands as cmd
 from stager.scheduler.decision import Decision
 from stager.scheduler.node_entry import NodeEntry
-from stager.scheduler.sources import FetchPlace
 from stager.scheduler.state import FileEntry, State, TransferEntry
 
 DEMAND = 1
+# What a part and the whole have each of its own.
+OF_ONE_FETCH = ("id", "at", "cause", "node", "transfer", "stripe")
 
 
-def give_stripes(decision: Decision, node: NodeEntry, file: FileEntry, place: FetchPlace, facts: dict[str, object]) -> bool:
-    """False: it is better fetched whole. `facts` are those of its fetch to this node; parts are asked for before what assembles them, so
-    that they are known where they are looked for.
+def give_stripes(decision: Decision, node: NodeEntry, file: FileEntry, whole: cmd.Fetch) -> bool:
+    """False: it is better fetched whole, by this command. Parts are asked for before what assembles them, so that they are known where they
+    are looked for.
     """
-    chosen = nodes_for(decision.state, node, file, place, str(facts["run"]))
+    chosen = nodes_for(decision.state, node, file, whole)
     if not chosen:
         return False
+    facts = {name: fact for name, fact in structs.asdict(whole).items() if name not in OF_ONE_FETCH}
     assembly, parts = decision.new_transfer(), []
     for index, other in enumerate(chosen):
         size_bytes = part_bytes(file.size_bytes, index, len(chosen))
@@ -38,9 +42,9 @@ def give_stripes(decision: Decision, node: NodeEntry, file: FileEntry, place: Fe
     return True
 
 
-def nodes_for(state: State, node: NodeEntry, file: FileEntry, place: FetchPlace, run: str) -> Sequence[NodeEntry]:
+def nodes_for(state: State, node: NodeEntry, file: FileEntry, whole: cmd.Fetch) -> Sequence[NodeEntry]:
     """Those that are to fetch a part each, the least busy first; none where one line is as good, and none after something failed."""
-    planned = state.runs[run].planned.get(place.lfn)
+    planned = state.runs[whole.run].planned.get(whole.lfn)
     if planned is None or planned.stripes < 2 or not node.can_assemble or not is_first_try(file):
         return ()
     # A file that a job waits for has its room already.

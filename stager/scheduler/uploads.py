@@ -10,6 +10,7 @@ from stager.model.files import Destination, FileKind, OnExists
 from stager.scheduler import commands as cmd
 from stager.scheduler.copying import give_copy
 from stager.scheduler.decision import Decision
+from stager.scheduler.eviction import delete_replica
 from stager.scheduler.reach import reaches
 from stager.scheduler.relay import has_room, never_by_relay, relay_for
 from stager.scheduler.state import FileEntry, State
@@ -127,15 +128,17 @@ def tidy_up(decision: Decision) -> None:
         copy = file.copies.get(node_id) if file is not None else None
         size_bytes, why = node.garbage.get((file_id, generation)), "it does not count: damaged, or made by an attempt that was given up"
         if size_bytes is None:
-            stale = copy is None or copy.generation != generation or copy.state is not PRESENT or copy.pins
-            if stale or file is None or file.uses and file.use_at < len(file.uses) or state.owes_upload(file) or state.is_lent(file):
+            if file is None or copy is None or copy.generation != generation or copy.state is not PRESENT or copy.pins:
                 continue
-            size_bytes, why = copy.size_bytes if copy is not None else 0, "its last reader is done"
+            if file.use_at < len(file.uses) or state.owes_upload(file) or state.is_lent(file):
+                continue
+            size_bytes, why = copy.size_bytes, "its last reader is done"
         if not node.reachable:
             state.useless.append((node_id, file_id, generation))
             continue
-        decision.emit(cmd.DeleteReplica, node=node_id, file=file_id, generation=generation, size_bytes=size_bytes, why=why)
-    erase_spills(decision)
+        delete_replica(decision, node_id, file_id, generation, size_bytes, why)
+    if state.spills_to_erase:
+        erase_spills(decision)
 
 
 def erase_spills(decision: Decision) -> None:
