@@ -16,6 +16,7 @@ from stager.scheduler.profiles import end_early_span
 from stager.scheduler.spending import not_going_home
 from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, Retries, RunEntry, State, TransferEntry
 from stager.scheduler.states import (
+    BACKOFF,
     COPY_TRANSITIONS,
     DELETING,
     DONE,
@@ -26,6 +27,7 @@ from stager.scheduler.states import (
     READY,
     RUN_TRANSITIONS,
     TRANSFER_TRANSITIONS,
+    WAITING,
     WANTED,
     CopyState,
     JobState,
@@ -132,7 +134,8 @@ def drop_copy(state: State, file: FileEntry, node_id: str) -> None:
         no_prefetch(node, file)
     if copy.span is not None:
         end_span(state, copy)
-    recount_live(state, file)
+    if not file.is_external:
+        recount_live(state, file)
     for other in file.copies:
         # It may be the only one now.
         settle(state, file, other)
@@ -222,21 +225,24 @@ def settle(state: State, file: FileEntry, node_id: str) -> None:
     node, use, goes, rank = state.nodes[node_id], state.next_use(file), False, 0
     if node.draining:
         heappush(node.leaving, (use, file.id))
-    if state.is_lent(file):
+    if file.lent_to and state.is_lent(file):
         # It stays until that is home, as a final of its own would.
         copy.extra_copy = False
-    elif use == NEVER and file.durable is None and not file.is_external and not state.owes_upload(file) and not state.stays(file):
+    elif file.is_external:
+        goes = True
+        heappush(node.evictable, (-eviction_key(copy, use), file.id, copy.generation))
+    elif use == NEVER and file.durable is None and not state.owes_upload(file) and not state.stays(file):
         rank = rank_of(state, file, copy) if state.policy.keep_results_bytes else 0
         if not rank:
             state.useless.append((node_id, file.id, copy.generation))
-    elif not file.is_external and state.holds_only_copy(file):
+    elif state.holds_only_copy(file):
         copy.extra_copy = False
-        if not state.owes_upload(file) and not file.spilling:
+        if not file.spilling and not state.owes_upload(file):
             goes = state.runs[file.run].plan.spill_origin is not None
             heappush(node.spillable if goes else node.movable, (-use, file.id, copy.generation))
     else:
         goes = True
-        if not file.is_external and copies_asked_for(state, file) > 1:
+        if copies_asked_for(state, file) > 1:
             copy.kept = is_one_of_those_wanted(state, file)
         heappush(node.evictable, (-eviction_key(copy, use), file.id, copy.generation))
     goes = goes or rank > 0
@@ -286,20 +292,20 @@ def make_ready_or_wait(state: State, job: JobEntry, not_before: float) -> None:
     """Where a job goes that is not done: waiting for parents, its engine's call or another run's job, for a time, or ready."""
     run = state.runs[job.run]
     if job.awaits is not None or (run.is_engines and not job.call_open):
-        if job.state is not JobState.WAITING:
-            move_job(state, job, JobState.WAITING)
+        if job.state is not WAITING:
+            move_job(state, job, WAITING)
         return
     if job.waits_for:
-        if job.state is not JobState.WAITING:
-            move_job(state, job, JobState.WAITING)
+        if job.state is not WAITING:
+            move_job(state, job, WAITING)
         if any(run.jobs[parent].state in (JobState.FAILED, JobState.SKIPPED) for parent in run.graph.parents[job.id]):
             skip_with_descendants(state, run, job)
         return
-    if job.state is JobState.WAITING:
+    if job.state is WAITING:
         move_job(state, job, READY)
     elif job.state is not READY or not_before > state.now:
-        move_job(state, job, JobState.BACKOFF if not_before > state.now else READY)
-    if job.state is JobState.BACKOFF:
+        move_job(state, job, BACKOFF if not_before > state.now else READY)
+    if job.state is BACKOFF:
         job.not_before = not_before
         heappush(state.timers, (not_before, "job", job.run, job.id))
         return
@@ -316,7 +322,7 @@ def skip_with_descendants(state: State, run: RunEntry, job: JobEntry) -> None:
     for above in skipped:
         for child_id in run.graph.children[above.id]:
             child = run.jobs[child_id]
-            if child.state in (JobState.WAITING, READY, JobState.BACKOFF):
+            if child.state in (WAITING, READY, BACKOFF):
                 move_job(state, child, JobState.SKIPPED)
                 skipped.append(child)
     for above in skipped:

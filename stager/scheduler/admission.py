@@ -69,7 +69,7 @@ def is_idle(state: State, node: NodeEntry) -> bool:
     for queue in node.ready.by_lane.values():
         if may_wait_more(state, node, state.runs[queue[0][1]]):
             return False
-    if node.calls_startable or (node.startable and node.cores_used < node.cores):
+    if node.calls_startable or (node.startable.by_lane and node.cores_used < node.cores):
         return False
     if policy.lookahead and node.candidates and len(node.prefetching) < policy.fetches_ahead_max:
         return False
@@ -92,7 +92,7 @@ def work_node(decision: Decision, node: NodeEntry) -> None:
         send_wanted(decision, node)
     if node.calls_startable:
         start_calls(decision, node)
-    if node.startable:
+    if node.startable.by_lane:
         start(decision, node)
     if node.candidates and not blocked and decision.state.policy.lookahead:
         prefetch(decision, node)
@@ -177,8 +177,8 @@ def next_ready(state: State, node: NodeEntry, before: int) -> Lane | None:
 
 def may_wait_more(state: State, node: NodeEntry, run: RunEntry) -> bool:
     """Each tenant may have as many, so that one whose jobs wait for cores of its own stands in nobody's way."""
-    most = state.policy.admitted_waiting_max
-    return node.waiting_of.get(run.tenant, 0) < (min(most, run.plan.ahead_max) if run.plan.ahead_max else most)
+    most, ahead_max = state.policy.admitted_waiting_max, run.plan.ahead_max
+    return node.waiting_of.get(run.tenant, 0) < (ahead_max if 0 < ahead_max < most else most)
 
 
 def try_admit(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
@@ -187,7 +187,7 @@ def try_admit(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry)
     if state.on_hosts and not run.is_engines and not has_host_here(decision, node, run, job):
         node.ready.pop(run.lane)
         return True
-    if not may_read_directly(decision, run, job):
+    if state.paused_origins and not may_read_directly(decision, run, job):
         return True
     files = inputs_of(state, run, job.id)
     missing = footprint = 0
@@ -275,7 +275,8 @@ def admit_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry
             reserve_bytes=reserve_bytes,
         )
     )
-    reprioritize_inputs(decision, node, files)
+    if job.inputs_missing:
+        reprioritize_inputs(decision, node, files)
 
 
 def is_well_ahead(state: State, node: NodeEntry) -> bool:
@@ -434,7 +435,8 @@ def next_startable(state: State, node: NodeEntry, claimed: Collection[str]) -> Q
             run = state.runs[entry[1]]
             job = run.jobs[entry[2]]
             if job.state is ADMITTED and not job.inputs_missing and run.may_start and job.node == node.id:
-                if is_unclaimed(state, node, run, claimed) and not over_cores(state, run, run.workflow.jobs[job.id].cores):
+                free = not claimed or is_unclaimed(state, node, run, claimed)
+                if free and not over_cores(state, run, run.workflow.jobs[job.id].cores):
                     return entry
                 break
             node.startable.pop(lane)
@@ -443,8 +445,6 @@ def next_startable(state: State, node: NodeEntry, claimed: Collection[str]) -> Q
 
 def is_unclaimed(state: State, node: NodeEntry, run: RunEntry, claimed: Collection[str]) -> bool:
     """Whether there may be a host beside the node that its jobs can begin on now."""
-    if not claimed:
-        return True
     pool = pool_of(state, run)
     return any(host.tenant == pool and host.id not in claimed for host in node.hosts.values())
 

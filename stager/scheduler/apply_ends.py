@@ -42,7 +42,8 @@ def transfer_vanished(state: State, transfer_id: str) -> None:
 
 def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes: int | None = None) -> None:
     copy = move_copy(state, file, node_id, PRESENT, size_bytes)
-    let_go_of_source(state, state.transfers.pop(copy.generation, None))
+    if (other := state.transfers.pop(copy.generation, None)) is not None:
+        let_go_of_source(state, other)
     file.fetch, file.whole = None, False
     state.retrying.pop((file.id, False), None)
     file.blake3 = file.blake3 or blake3
@@ -57,7 +58,8 @@ def fetched(state: State, file: FileEntry, node_id: str, blake3: str, size_bytes
     for holder in file.copies:
         # Others are not the only ones any more.
         settle(state, file, holder)
-    tell_other_nodes(state, file)
+    if len(state.nodes) > 1:
+        tell_other_nodes(state, file)
 
 
 def end_transfer(state: State, transfer: TransferEntry) -> None:

@@ -57,7 +57,7 @@ from stager.scheduler.shares import tenant_of
 from stager.scheduler.slots import count_cores, free_slot, take_scratch
 from stager.scheduler.spending import attempt_over, not_going_home, transfer_over
 from stager.scheduler.state import NEVER, Copy, HeldAt, JobEntry, RunEntry, State, TransferEntry
-from stager.scheduler.states import DELETING, DONE, PRESENT, RUNNING, JobState
+from stager.scheduler.states import DELETING, DONE, PRESENT, RUNNING, WAITING
 
 
 def apply_event(state: State, event: ev.Event) -> None:
@@ -114,7 +114,8 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
     if transfer.old:
         end_old(state, transfer, event)
         return
-    note_reached(state, transfer)
+    if state.retrying:
+        note_reached(state, transfer)
     file, run = state.files[transfer.file], state.runs.get(transfer.run)
     if transfer.is_fetch:
         let_go_of_source(state, transfer, event.size_bytes)
@@ -151,7 +152,8 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
             state.finish_checks[run.id] = None
     recount_live(state, file)
     unpin_upload(state, transfer)
-    give_back(state, file)
+    if file.lender:
+        give_back(state, file)
     if file.spilled is not None and state.next_use(file) == NEVER and not state.stays(file):
         state.spills_to_erase.append((file.id, file.spilled, transfer.node))
 
@@ -174,7 +176,7 @@ def transfer_failed(state: State, event: ev.TransferFailed) -> None:
 
 def note_reached(state: State, transfer: TransferEntry) -> None:
     """Its origin is there. Asked for only while something waits for one."""
-    if not state.retrying or transfer.source or transfer.assembles:
+    if transfer.source or transfer.assembles:
         return
     identity = state.origin_identity(transfer.run, transfer.origin)
     state.reached[identity] = state.now
@@ -296,18 +298,20 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
         if run.is_engines or not file.made_at:
             # What our own jobs make again is what they made before.
             file.made_at = min(state.now, event.made_at or state.now)
-        if job.node in file.copies or (differs(file, made) and is_kept(file)):
+        if job.node in file.copies or (file.blake3 and differs(file, made) and is_kept(file)):
             add_garbage(state.nodes[job.node], made.file, made.generation, made.size_bytes)
             state.useless.append((job.node, made.file, made.generation))
             if file.destination is not None and file.durable is None:
                 due_upload(state, run, file)
             continue
-        adjust_profile(run, job, file, made.size_bytes - file.size_bytes)
+        if run.ahead is not None:
+            adjust_profile(run, job, file, made.size_bytes - file.size_bytes)
         file.executable = made.executable
         resize(state, file, made.size_bytes)
         file.blake3, file.sha256, file.remake_s = made.blake3, made.sha256, remaking_s
         add_copy(state, file, job.node, Copy(PRESENT, made.generation, made.size_bytes))
-        give_back(state, file)
+        if file.lender:
+            give_back(state, file)
         if len(state.nodes) > 1:
             tell_other_nodes(state, file)
         if file.destination is not None and file.durable is None:
@@ -322,7 +326,7 @@ def tell_children(state: State, run: RunEntry, job: JobEntry) -> None:
         published(state, run, job)
     for child_id in run.graph.children[job.id] if not run.is_engines else ():
         child = run.jobs[child_id]
-        if child.state is not JobState.WAITING:
+        if child.state is not WAITING:
             # It began before this job had to run again, and does not wait for it.
             continue
         child.waits_for -= 1

@@ -34,9 +34,8 @@ Subject = AttemptEntry | TransferEntry | leaving.Attempts | None
 
 
 def subject_of(state: State, event: ev.Event) -> Subject:
-    """The facts of the state before the event was applied that the handler must know."""
-    find = SUBJECTS.get(type(event))
-    return find(state, event) if find is not None else None
+    """The facts of the state before the event was applied that the handler must know. Few kinds of events have such."""
+    return SUBJECTS[type(event)](state, event)
 
 
 def handle(decision: Decision, event: ev.Event, subject: Subject) -> None:

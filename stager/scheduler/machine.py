@@ -18,7 +18,7 @@ from stager.scheduler.commands import Command, WakeAt
 from stager.scheduler.completion import end_runs, refuse_if_stuck
 from stager.scheduler.decision import Decision
 from stager.scheduler.events import Event
-from stager.scheduler.handlers import handle, subject_of
+from stager.scheduler.handlers import SUBJECTS, handle, subject_of
 from stager.scheduler.leaving import evacuate
 from stager.scheduler.migration import delete_migrated
 from stager.scheduler.rehoming import rehome_ready
@@ -47,7 +47,7 @@ class Machine:
     def step(self, event: Event) -> list[Command]:
         """Applies the event, decides, applies what was decided and returns it."""
         state = self.state
-        subject = subject_of(state, event)
+        subject = subject_of(state, event) if type(event) in SUBJECTS else None
         apply_event(state, event)
         decision = Decision(state, f"e{state.events_seen}")
         handle(decision, event, subject)

@@ -123,7 +123,7 @@ class NodeEntry:
         """Whether it could do with more: one job for each core may come while others run, and one more, so that its line is not idle
         between two.
         """
-        return self.reachable and self.admitted_waiting <= self.cores and not self.ready and self.is_open
+        return self.reachable and self.admitted_waiting <= self.cores and not self.ready.by_lane and self.is_open
 
     @property
     def why_closed(self) -> str:

@@ -33,7 +33,8 @@ def conflict_of(state: State, run: RunEntry, job: str, outputs: Sequence[OutputM
     """None: what was made can be taken. An engine that has a job run again means the new one, and its readers to run again too."""
     if run.is_engines:
         return None
-    changed = [file for made in outputs if differs(file := state.files[run.file_ids.get(made.lfn, made.file)], made)]
+    made_before = [(file, made) for made in outputs if (file := state.files[run.file_ids.get(made.lfn, made.file)]).blake3]
+    changed = [file for file, made in made_before if differs(file, made)]
     if not changed or all(is_kept(file) for file in changed):
         return None
     rests_on = [file for file in changed if is_kept(file) or was_read(run, file)]

@@ -46,4 +46,4 @@ def forced_access(node: NodeEntry, run: RunEntry, job: JobEntry) -> Access | Non
 
 def planned_access(run: RunEntry, lfn: str) -> Access:
     planned = run.planned[lfn].access
-    return Access.LINK if planned is Access.DIRECT else planned
+    return Access.LINK if run.direct and planned is Access.DIRECT else planned

@@ -449,14 +449,14 @@ class State:
 
     def is_nowhere_else(self, file: FileEntry) -> bool:
         """Than on nodes. Work of a run that has ended can be made again if it is resumed; its unflushed finals cannot be counted on."""
-        if self.is_lent(file):
+        if file.lent_to and self.is_lent(file):
             return True
         if file.is_external or file.durable is not None or file.spilled is not None:
             return False
         run = self.runs.get(file.run)
-        if run is None or run.outcome in OVER:
+        if run is None or (run.outcome is not None and run.outcome in OVER):
             return False
-        if self.owes_upload(file):
+        if file.destination is not None and self.owes_upload(file):
             return True
         if run.is_engines:
             return run.id in self.active and run.engine_outcome is None

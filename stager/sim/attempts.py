@@ -120,13 +120,17 @@ class Executor:
         if not node.answers:
             self.refuse(command, Fault(ErrorClass.TRANSIENT, "connection_lost", f"node {node.id} does not answer", command.job))
             return
-        held = [entry for entry in command.inputs if entry.access is not Access.DIRECT]
-        replicas = [node.sound(entry.file, entry.generation) for entry in held]
-        if None in replicas:
-            gone = held[replicas.index(None)].lfn
-            self.refuse(command, Fault(ErrorClass.INVALID_INPUT, "replica_unknown", f"input {gone} is not on the node", gone))
-            return
-        if len(held) < len(command.inputs):
+        replicas: list[Replica] = []
+        for entry in command.inputs:
+            # Of what is read directly there is none.
+            replica = node.sound(entry.file, entry.generation) if entry.generation else None
+            if replica is not None:
+                replicas.append(replica)
+            elif entry.access is not Access.DIRECT:
+                gone = f"input {entry.lfn} is not on the node"
+                self.refuse(command, Fault(ErrorClass.INVALID_INPUT, "replica_unknown", gone, entry.lfn))
+                return
+        if len(replicas) < len(command.inputs):
             fault = fault_of_direct(command, self._origin_of) or mount_fault(command, self._faults, self._clock.now)
             if fault is not None:
                 self.refuse(command, fault)
@@ -137,7 +141,7 @@ class Executor:
             self._overfull(str(full))
             self.refuse(command, Fault(ErrorClass.REFUSED, "no_space_node", str(full), command.job))
             return
-        self._begin(command, node, run, job, [replica for replica in replicas if replica is not None])
+        self._begin(command, node, run, job, replicas)
 
     def _begin(self, command: cmd.StartAttempt, node: SimNode, run: Expected, job: Job, replicas: list[Replica]) -> None:
         contents = [replica.content for replica in replicas]
@@ -152,7 +156,8 @@ class Executor:
             made_bytes += size
             if variant:
                 self.lineage[content] = (entry.lfn, tuple(contents))
-        fails = self._faults.strikes(self._clock.now, self._faults.attempt_share, "attempt", command.attempt)
+        faults = self._faults
+        fails = faults.attempt_share > 0 and faults.strikes(self._clock.now, faults.attempt_share, "attempt", command.attempt)
         compute_s, spread = run.compute_s[job.id]
         duration_s = self._spread.duration_s(compute_s, command.attempt, spread) * (0.5 if fails else 1.0)
         trying = Trying(command, job, node, contents, replicas, outputs, duration_s, fails, self._clock.now)
@@ -326,8 +331,10 @@ class Executor:
         trying.node.free(command.attempt)
         self._end_leases(trying)
         outputs: tuple[ev.OutputMade, ...] = ()
+        members: dict[str, Rows] = {}
         if outcome is ev.Outcome.OK:
-            outputs = tuple(ev.OutputMade(lfn, file, command.attempt, size, content) for lfn, file, size, content in trying.outputs)
+            outputs = tuple([ev.OutputMade(lfn, file, command.attempt, size, content) for lfn, file, size, content in trying.outputs])
+            members = self.members.get((command.run, command.job), members)
         event = ev.AttemptEnded(
             at=now,
             run=command.run,
@@ -340,7 +347,7 @@ class Executor:
             measures=ev.Measures(wall_s=made_at - (trying.begun_at if trying.program_at is None else trying.program_at)),
             fitted_bytes=fitted_bytes,
             made_at=made_at,
-            members=self.members.get((command.run, command.job), {}) if outcome is ev.Outcome.OK else {},
+            members=members,
         )
         if trying.host is not None and trying.host.gone and outcome is not ev.Outcome.OK:
             event = as_lost(event)
@@ -354,7 +361,8 @@ class Executor:
             self.results[event.attempt] = event
 
     def _end_leases(self, trying: Trying) -> None:
-        if self._faults.strikes(self._clock.now, self._faults.busy_share, "lease", trying.command.attempt):
+        faults = self._faults
+        if faults.busy_share and faults.strikes(self._clock.now, faults.busy_share, "lease", trying.command.attempt):
             self._clock.after(LEASE_LINGERS_S, release, trying.leases)
         else:
             release(trying.leases)

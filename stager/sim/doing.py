@@ -54,7 +54,7 @@ def delete_replica(world: SimWorld, command: cmd.DeleteReplica) -> None:
     if not busy:
         node.drop(command.file, command.generation)
     kind = ev.ReplicaBusy if busy else ev.ReplicaDeleted
-    world.answer(node, kind, node=node.id, file=command.file, generation=command.generation)
+    world.answer(node, lambda now: kind(at=now, node=command.node, file=command.file, generation=command.generation))
 
 
 def erase_spill(world: SimWorld, command: cmd.EraseSpill) -> None:
@@ -65,7 +65,7 @@ def erase_spill(world: SimWorld, command: cmd.EraseSpill) -> None:
     stored = origin.files.get(command.path)
     if stored is not None and stored.token == command.token:
         del origin.files[command.path]
-    world.answer(world.nodes[command.node], ev.SpillErased, origin=command.origin, path=command.path)
+    world.answer(world.nodes[command.node], lambda now: ev.SpillErased(at=now, origin=command.origin, path=command.path))
 
 
 def start_attempt(world: SimWorld, command: cmd.StartAttempt) -> None:

@@ -55,8 +55,8 @@ class Links:
         self.bytes_per_s = dict(bytes_per_s)
         self._groups: dict[tuple[tuple[str, ...], int], Group] = {}
         self._active: list[Group] = []
-        # The weights of all flows that pass each link that any has passed, in the order in which they were first used.
-        self._users: dict[str, int] = {}
+        # Links that flows have passed, in the order in which they were first used.
+        self._passed: dict[str, None] = {}
         # Flows of each group, by its number; and what rates all active groups had with so many.
         self._flows: list[int] = []
         self._shares: dict[tuple[int, ...], list[tuple[Group, float]]] = {}
@@ -73,8 +73,7 @@ class Links:
             group = self._groups[path, weight] = Group(len(self._flows), path, limits, weight)
             self._flows.append(0)
             self._shares.clear()
-            for link in group.limits:
-                self._users.setdefault(link, 0)
+            self._passed |= dict.fromkeys(limits)
         if not group.count:
             group.served = 0.0
             group.ends.clear()
@@ -83,8 +82,6 @@ class Links:
         self._count += 1
         heappush(group.ends, (flow.target, self._count, flow))
         group.count += 1
-        for link in group.limits:
-            self._users[link] += weight
         self._flows[group.number] += 1
         self._stale = True
         return flow
@@ -153,8 +150,6 @@ class Links:
         group = flow.group
         flow.alive = False
         group.count -= 1
-        for link in group.limits:
-            self._users[link] -= group.weight
         self._flows[group.number] -= 1
         group.carried += served - flow.begun
         if not group.count:
@@ -183,9 +178,17 @@ class Links:
         if len(self._shares) < SHARES_KEPT:
             self._shares[flows] = [(group, group.rate) for group in self._active]
 
+    def _users(self) -> dict[str, int]:
+        """The weights of all flows that pass each link, of those that any passes."""
+        users = dict.fromkeys(self._passed, 0)
+        for group in self._active:
+            for link in group.limits:
+                users[link] += group.weight * group.count
+        return {link: count for link, count in users.items() if count}
+
     def _fill(self) -> None:
         """Water filling: the link that gives its flows least settles their rate, and so on with what is left."""
-        users = {link: count for link, count in self._users.items() if count}
+        users = self._users()
         left = {link: self.bytes_per_s[link] for link in users}
         waiting = self._active
         while waiting:

@@ -61,10 +61,7 @@ class Moving(Struct):
     # By age, in its lane; 0: it has not come to it yet.
     place: int = 0
     # To its node, where it holds a reservation.
-    is_incoming: bool = False
-
-    def __post_init__(self) -> None:
-        self.is_incoming = not isinstance(self.command, cmd.Upload)
+    is_incoming: bool = True
 
 
 @dataclass(slots=True)
@@ -177,23 +174,24 @@ class TransferTable:
         if told is not None:
             self._tell(node, replace(told, at=self._clock.now))
             return
-        if isinstance(command, cmd.Fetch) and node.sound(command.file, command.transfer) is not None:
+        if type(command) is cmd.Fetch and node.sound(command.file, command.transfer) is not None:
             self._tell(node, done_before(command, node, self._clock.now, command.token))
             return
         moving = self.open[command.transfer] = Moving(command, node, origin, command.priority, self._clock.now)
-        moving.to_read_back = is_read_back and isinstance(command, cmd.Upload)
         self.begun += 1
-        if isinstance(command, cmd.Fetch):
+        if type(command) is cmd.Fetch:
             try:
                 node.reserve(command.transfer, command.size_bytes)
             except Full as full:
                 self._overfull(str(full))
                 self._fail(moving, Fault(ErrorClass.REFUSED, "no_space_node", str(full), command.lfn))
                 return
-        elif node.sound(command.reads or command.file, command.generation) is None:
-            message = f"{command.lfn}: replica {command.generation} is not there to be uploaded"
-            self._fail(moving, Fault(ErrorClass.INVALID_INPUT, "replica_unknown", message, command.lfn))
-            return
+        elif type(command) is cmd.Upload:
+            moving.is_incoming, moving.to_read_back = False, is_read_back
+            if node.sound(command.reads or command.file, command.generation) is None:
+                message = f"{command.lfn}: replica {command.generation} is not there to be uploaded"
+                self._fail(moving, Fault(ErrorClass.INVALID_INPUT, "replica_unknown", message, command.lfn))
+                return
         lane = self._lanes.get((node.id, origin.url))
         if lane is None:
             lane = Lane(file_s=self.file_s.get(origin.url, {}), login_s=self.login_s.get(origin.url, 0.0))
@@ -220,9 +218,9 @@ class TransferTable:
         if node.sound(command.file, command.transfer) is not None:
             self._tell(node, done_before(command, node, self._clock.now))
             return
-        source = nodes[command.source] if isinstance(command, cmd.CopyReplica) else None
+        source = nodes[command.source] if type(command) is cmd.CopyReplica else None
         moving = Moving(command, node, None, command.priority, self._clock.now, state="connecting", source=source)
-        if isinstance(command, cmd.AssembleStripes):
+        if type(command) is cmd.AssembleStripes:
             moving.hops = [Hop(moving, part, nodes[part.node]) for part in command.parts]
         self.open[command.transfer] = moving
         self.begun += 1
@@ -278,24 +276,24 @@ class TransferTable:
             size, moving.left_bytes = moving.left_bytes, None
             moving.flow = self._links.start(self._clock.now, way_of(moving), size, moving, weight_of(moving))
             return
-        fault = moving.fault or self._origin_fault(moving)
-        if fault is None and isinstance(moving.command, cmd.CopyReplica):
+        fault, command = moving.fault or self._origin_fault(moving), moving.command
+        if fault is None and moving.source is not None:
             fault = self._source_fault(moving)
         if fault is not None:
             self._fail(moving, fault)
-        elif isinstance(moving.command, cmd.CopyReplica):
+        elif type(command) is cmd.Fetch:
+            self._end_fetch(moving, command)
+        elif type(command) is cmd.CopyReplica:
             assert moving.source is not None
-            replica = moving.source.replicas[moving.command.file, moving.command.source_generation]
+            replica = moving.source.replicas[command.file, command.source_generation]
             self._made(moving, replica.content, replica.size_bytes)
-        elif isinstance(moving.command, cmd.Fetch):
-            self._end_fetch(moving, moving.command)
         elif moving.to_read_back:
             moving.to_read_back, moving.verified = False, "readback"
-            size_bytes = moving.command.size_bytes
+            size_bytes = command.size_bytes
             self.readback_bytes += size_bytes
             moving.flow = self._links.start(self._clock.now, way_back_of(moving), size_bytes, moving)
-        elif isinstance(moving.command, cmd.Upload):
-            self._end_upload(moving, moving.command)
+        elif type(command) is cmd.Upload:
+            self._end_upload(moving, command)
 
     def _pump(self, lane: Lane) -> None:
         """One place is kept for what a job waits for."""
@@ -338,16 +336,17 @@ class TransferTable:
         moving.flow = self._links.start(self._clock.now, way, size, moving, weight_of(moving))
 
     def _origin_fault(self, moving: Moving) -> Fault | None:
-        return ORIGIN_FAULTS.get(moving.origin.fault_code) if moving.origin is not None else None
+        origin = moving.origin
+        return ORIGIN_FAULTS.get(origin.fault_code) if origin is not None and origin.fault_code else None
 
     def _source_fault(self, moving: Moving) -> Fault | None:
         command = moving.command
-        if isinstance(command, cmd.Upload):
-            return None
-        if isinstance(command, cmd.CopyReplica):
+        if type(command) is cmd.CopyReplica:
             return self._copy_fault(moving, command)
-        if isinstance(command, cmd.AssembleStripes):
+        if type(command) is cmd.AssembleStripes:
             return self.assemblies.fault_of(moving, self.open)
+        if type(command) is not cmd.Fetch:
+            return None
         assert moving.origin is not None
         stored = moving.origin.files.get(command.path)
         if stored is None:

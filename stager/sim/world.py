@@ -243,14 +243,12 @@ class SimWorld:
         """
         while not self.crashed:
             if self.out:
-                yield self._next_batch()
+                said, self.out = self.out, []
+                yield self._up_to_report(said) if self._reports_due else said
             elif self._is_over() or not self._move_on():
                 return
 
-    def _next_batch(self) -> list[Any]:
-        said, self.out = self.out, []
-        if not self._reports_due:
-            return said
+    def _up_to_report(self, said: list[Any]) -> list[Any]:
         cut = next((index for index, word in enumerate(said) if type(word) is ReportDue), len(said))
         self.out = said[cut or 1 :]
         if cut:
@@ -376,7 +374,7 @@ class SimWorld:
         """To the scheduler: now, or when it lives again, or when the node can be heard again."""
         if self.crashed:
             self.held.append(event)
-        elif node is not None and not node.answers:
+        elif node is not None and not (node.up and node.heard):
             self._unheard[node.id].append(event)
         else:
             self.out.append(event)
@@ -388,14 +386,14 @@ class SimWorld:
         said, self._unheard[node.id] = self._unheard[node.id], []
         return said
 
-    def answer(self, asked: SimNode, kind: type, **facts: Any) -> None:
-        """A node's word that something is gone."""
+    def answer(self, asked: SimNode, make: Callable[[float], Any]) -> None:
+        """A node's word that something is gone, made when its time has come."""
         self.answers_due += 1
-        self.clock.after(asked.delete_latency_s, self._answered, asked, kind, facts)
+        self.clock.after(asked.delete_latency_s, self._answered, asked, make)
 
-    def _answered(self, asked: SimNode, kind: type, facts: dict[str, Any]) -> None:
+    def _answered(self, asked: SimNode, make: Callable[[float], Any]) -> None:
         self.answers_due -= 1
-        self.say(asked, kind(at=self.clock.now, **facts))
+        self.say(asked, make(self.clock.now))
 
     def _note_overfull(self, message: str) -> None:
         self.overfull = message
