@@ -75,7 +75,8 @@ def give_up_stripes(state: State, command: cmd.GiveUpStripes) -> None:
 
 def begin_fetch(state: State, command: cmd.Fetch | cmd.AssembleStripes) -> None:
     file = state.files[command.file]
-    take_over(state, file, state.runs[command.run])
+    if file.run != command.run:
+        take_over(state, file, state.runs[command.run])
     if len(file.sources) > 1:
         places = [(source.location.origin, source.location.path) for source in file.sources]
         file.source_at = places.index(place) if (place := (command.origin, command.path)) in places else file.source_at

@@ -45,7 +45,7 @@ def content_of(workflow: Workflow, file: File, ids: int) -> str:
 
 def enter_file(state: State, run: RunEntry, lfn: str, size_bytes: int) -> str:
     file = run.workflow.files[lfn]
-    if not file.is_external:
+    if not file.sources:
         made_id = produced_file_id(run.id, lfn)
         producer = run.graph.producer[lfn]
         state.files[made_id] = FileEntry(

@@ -190,7 +190,7 @@ def wants_prefetch(state: State, node: NodeEntry, file: FileEntry, reader: str) 
     run = state.runs[reader]
     if file.fetch is None and not file.copies:
         # Nobody has asked for it yet, as for most.
-        return run.may_start and state.can_be_had(file) and denial(state, file, run.id) is None
+        return run.may_start and state.can_be_had(file) and (not state.paused_origins or denial(state, file, run.id) is None)
     if node.id in file.copies or own_fault(file, run.id) is not None or is_too_early(state, file, run.id):
         return False
     peer = peer_for(state, file, node.id)

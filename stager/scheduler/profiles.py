@@ -43,7 +43,7 @@ def profile_if_tight(state: State, capacity_bytes: int) -> None:
 
 def fits_at_once(state: State, capacity_bytes: int) -> bool:
     """All files of all active runs."""
-    return sum(entry.size_bytes for run_id in state.active for entry in state.runs[run_id].plan.files) <= capacity_bytes
+    return sum([entry.size_bytes for run_id in state.active for entry in state.runs[run_id].plan.files]) <= capacity_bytes
 
 
 def begin_profiles(state: State, run: RunEntry) -> None:

@@ -126,11 +126,13 @@ def tidy_up(decision: Decision) -> None:
     for node_id, file_id, generation in useless:
         file, node = state.files.get(file_id), state.nodes[node_id]
         copy = file.copies.get(node_id) if file is not None else None
-        size_bytes, why = node.garbage.get((file_id, generation)), "it does not count: damaged, or made by an attempt that was given up"
+        size_bytes = node.garbage.get((file_id, generation)) if node.garbage else None
+        why = "it does not count: damaged, or made by an attempt that was given up"
         if size_bytes is None:
             if file is None or copy is None or copy.generation != generation or copy.state is not PRESENT or copy.pins:
                 continue
-            if file.use_at < len(file.uses) or state.owes_upload(file) or state.is_lent(file):
+            goes_home = (file.destination is not None and state.owes_upload(file)) or (file.lent_to and state.is_lent(file))
+            if goes_home or file.use_at < len(file.uses):
                 continue
             size_bytes, why = copy.size_bytes, "its last reader is done"
         if not node.reachable:

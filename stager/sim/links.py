@@ -30,7 +30,8 @@ class Flow(Struct, eq=False):
 
 class Group:
     """All flows of one weight over one path. `served` counts the bytes that each of them got since the group was last empty; `limits` are
-    the links of the path that have a capacity; `carried` the bytes of all that have ended. `number`: its place among all groups.
+    the links of the path that have a capacity; `carried` the bytes of all that have ended. `number`: its place among all groups. `ends`:
+    (target, order, flow), of which the first one is alive.
     """
 
     __slots__ = ("carried", "count", "ends", "limits", "number", "path", "rate", "served", "weight")
@@ -40,12 +41,6 @@ class Group:
         self.rate, self.served, self.count = 0.0, 0.0, 0
         self.carried = 0.0
         self.ends: list[tuple[float, int, Flow]] = []
-
-    def top(self) -> Flow | None:
-        ends = self.ends
-        while ends and not ends[0][2].alive:
-            heappop(ends)
-        return ends[0][2] if ends else None
 
 
 class Links:
@@ -114,10 +109,9 @@ class Links:
             self._stale = False
             now, soonest, first = self._now, inf, None
             for group in self._active:
-                flow = group.top()
-                if flow is None or group.rate <= 0:
+                if not group.ends or group.rate <= 0:
                     continue
-                left = flow.target - group.served
+                left = group.ends[0][0] - group.served
                 at = now + left / group.rate if left > 0 else now
                 if at < soonest:
                     soonest, first = at, group
@@ -130,12 +124,12 @@ class Links:
         self._move_to(now)
         ended: list[Any] = []
         for group in tuple(self._active):
-            flow = group.top()
-            while flow is not None and (flow.target <= group.served + CLOSE_BYTES or (group is first and first_at <= now)):
+            ends = group.ends
+            while ends and (ends[0][0] <= group.served + CLOSE_BYTES or (group is first and first_at <= now)):
                 first = None if group is first else first
+                flow = ends[0][2]
                 self._end(flow, flow.target)
                 ended.append(flow.subject)
-                flow = group.top()
         return ended
 
     def busy_s(self) -> dict[str, float]:
@@ -152,6 +146,9 @@ class Links:
         group.count -= 1
         self._flows[group.number] -= 1
         group.carried += served - flow.begun
+        ends = group.ends
+        while ends and not ends[0][2].alive:
+            heappop(ends)
         if not group.count:
             self._active.remove(group)
         self._stale = True

@@ -245,7 +245,9 @@ class SimWorld:
             if self.out:
                 said, self.out = self.out, []
                 yield self._up_to_report(said) if self._reports_due else said
-            elif self._is_over() or not self._move_on():
+            elif not (self.executor.open or self.transfers.open) and self._is_over():
+                return
+            elif not self._move_on():
                 return
 
     def _up_to_report(self, said: list[Any]) -> list[Any]:
@@ -421,7 +423,8 @@ class SimWorld:
         return True
 
     def _is_over(self) -> bool:
-        if self.executor.open or self.transfers.open or self.answers_due or self.executor.answers_due:
+        """Asked for where no attempt and no transfer is under way."""
+        if self.answers_due or self.executor.answers_due:
             return False
         return all(entry.outcome is not None for entry in self.runs.values())
 
