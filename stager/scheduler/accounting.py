@@ -17,6 +17,7 @@ from stager.scheduler.spending import not_going_home
 from stager.scheduler.state import NEVER, Copy, FileEntry, JobEntry, Retries, RunEntry, State, TransferEntry
 from stager.scheduler.states import (
     BACKOFF,
+    CANCELLING,
     COPY_TRANSITIONS,
     DELETING,
     DONE,
@@ -37,7 +38,7 @@ from stager.scheduler.states import (
 
 FAILED_STATES = (JobState.FAILED, JobState.SKIPPED)
 COPY_BEGINNINGS = COPY_TRANSITIONS[None]
-IN_FETCHING = (WANTED, FETCHING, CopyState.CANCELLING)
+IN_FETCHING = (WANTED, FETCHING, CANCELLING)
 
 
 def note_illegal(state: State, what: str, old: str | None, new: str | None) -> None:
@@ -56,7 +57,7 @@ def account(node: NodeEntry, copy: Copy, sign: int) -> None:
         node.deleting_bytes += size
     else:
         node.fetching_bytes += size
-        if state is CopyState.CANCELLING:
+        if state is CANCELLING:
             node.cancelling_bytes += size
     if not node.dirty and size > 0 and node.free_bytes < 0:
         node.dirty = True

@@ -281,7 +281,7 @@ def admit_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry
 
 def is_well_ahead(state: State, node: NodeEntry) -> bool:
     """Whether one waits for each core that is free, or one if none is: for jobs after those nothing goes that will be read."""
-    return node.admitted_waiting >= max(1, node.cores - node.cores_used)
+    return node.admitted_waiting > 0 and node.admitted_waiting >= node.cores - node.cores_used
 
 
 def hand_back_later(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, needed_bytes: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappush
-from typing import Any
+from typing import Any, Final
 
 from stager.model.errors import NEWER_CODE, ErrorClass
 from stager.scheduler import commands as cmd
@@ -48,6 +48,9 @@ from stager.scheduler.spending import attempt_begins, not_going_home
 from stager.scheduler.spill_entry import ErasedSpill
 from stager.scheduler.state import OVER, AttemptEntry, Copy, FileEntry, Retries, RunEntry, State, TransferEntry
 from stager.scheduler.states import ACTIVE, ADMITTED, DELETING, FETCHING, PRESENT, READY, RUNNING, WANTED, CopyState, JobState, RunState
+
+# Asked for at every fetch: as in states.py.
+PREFETCH: Final = cmd.Purpose.PREFETCH
 
 
 def apply_command(state: State, command: cmd.Command) -> None:
@@ -117,7 +120,7 @@ def expect(state: State, file: FileEntry, command: cmd.Fetch | cmd.AssembleStrip
     else:
         copy = Copy(FETCHING, command.transfer, command.size_bytes)
         add_copy(state, file, command.node, copy)
-    if command.purpose is cmd.Purpose.PREFETCH:
+    if command.purpose is PREFETCH:
         copy.prefetched = True
         node.prefetching[file.id] = None
         lay_ahead(state, file, copy)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappush
-from typing import Any
+from typing import Any, Final
 
 from stager.model.errors import UNKNOWN_CODE
 from stager.planning.policy import TenantShare
@@ -58,6 +58,10 @@ from stager.scheduler.slots import count_cores, free_slot, take_scratch
 from stager.scheduler.spending import attempt_over, not_going_home, transfer_over
 from stager.scheduler.state import NEVER, Copy, HeldAt, JobEntry, RunEntry, State, TransferEntry
 from stager.scheduler.states import DELETING, DONE, PRESENT, RUNNING, WAITING
+
+# Asked for at every fetch and every end: as in states.py.
+MOVE: Final = Purpose.MOVE
+OK: Final = ev.Outcome.OK
 
 
 def apply_event(state: State, event: ev.Event) -> None:
@@ -120,7 +124,7 @@ def transfer_done(state: State, event: ev.TransferDone) -> None:
     if transfer.is_fetch:
         let_go_of_source(state, transfer, event.size_bytes)
         fetched(state, file, transfer.node, event.blake3, event.size_bytes)
-        if transfer.purpose is Purpose.MOVE:
+        if transfer.purpose is MOVE:
             state.moved.append((transfer.source, file.id))
         if run is not None and (transfer.source or transfer.assembles):
             run.copied_bytes += event.size_bytes
@@ -260,7 +264,7 @@ def attempt_ended(state: State, event: ev.AttemptEnded) -> None:
     job.attempt = ""
     note_outage(state, run, job, event)
     state.finish_checks[run.id] = None
-    believed = event.outcome is ev.Outcome.OK and job.state is RUNNING and not attempt.void
+    believed = event.outcome is OK and job.state is RUNNING and not attempt.void
     if believed and conflict_of(state, run, job.id, event.outputs) is None and is_told(run, job.id, event):
         commit(state, run, job, event)
         if event.members:
@@ -286,6 +290,7 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
     remaking_s = (
         remake_s(took_s, sum([file.size_bytes for file in inputs_of(state, run, job.id)])) if state.policy.keep_results_bytes else 0.0
     )
+    made_at = min(state.now, event.made_at or state.now)
     for made in event.outputs:
         file = state.files[run.file_ids.get(made.lfn, made.file)]
         if file.id != made.file:
@@ -297,7 +302,7 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
             supersede(state, run, file, made)
         if run.is_engines or not file.made_at:
             # What our own jobs make again is what they made before.
-            file.made_at = min(state.now, event.made_at or state.now)
+            file.made_at = made_at
         if job.node in file.copies or (file.blake3 and differs(file, made) and is_kept(file)):
             add_garbage(state.nodes[job.node], made.file, made.generation, made.size_bytes)
             state.useless.append((job.node, made.file, made.generation))

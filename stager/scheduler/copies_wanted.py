@@ -19,14 +19,15 @@ def copies_wanted(state: State, file: FileEntry) -> int:
     run = state.runs.get(file.run)
     if run is None:
         return max(state.policy.copies, 1)
-    planned = run.planned.get(file.lfn)
-    return max(state.policy.copies, run.plan.copies, planned.safe_copies if planned is not None else 1)
+    asked_for, planned = copies_asked_for(state, file), run.planned.get(file.lfn)
+    safe = planned.safe_copies if planned is not None else 1
+    return safe if safe > asked_for else asked_for
 
 
 def copies_asked_for(state: State, file: FileEntry) -> int:
     """Of all that is made: by the policy, or by the run."""
-    run = None if file.is_external else state.runs.get(file.run)
-    return state.policy.copies if run is None else max(state.policy.copies, run.plan.copies)
+    copies, run = state.policy.copies, None if file.is_external else state.runs.get(file.run)
+    return run.plan.copies if run is not None and run.plan.copies > copies else copies
 
 
 def is_worth_copies(state: State, file: FileEntry) -> bool:

@@ -32,7 +32,8 @@ def planned_files(plan: Plan) -> dict[str, FilePlan]:
 
 
 def direct_access(plan: Plan) -> frozenset[str]:
-    return frozenset(entry.lfn for entry in plan.files if entry.access is Access.DIRECT)
+    directly = Access.DIRECT
+    return frozenset([entry.lfn for entry in plan.files if entry.access is directly])
 
 
 def content_of(workflow: Workflow, file: File, ids: int) -> str:

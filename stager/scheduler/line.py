@@ -37,7 +37,7 @@ def let_go(node: NodeEntry, size_bytes: int, now: float, arrived_bytes: int = 0)
 
 def busy_since(node: NodeEntry, now: float) -> float:
     """The seconds that it has been busy for since something came over it."""
-    return max(0.0, now - node.line_since) if node.line_count else 0.0
+    return now - node.line_since if node.line_count and now > node.line_since else 0.0
 
 
 def begun_bytes_max(node: NodeEntry) -> float:

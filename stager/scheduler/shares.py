@@ -41,14 +41,16 @@ def charge(state: State, run: RunEntry, attempt: AttemptEntry, cores: int) -> No
     tenant = tenant_of(state, run.tenant)
     job = run.jobs[attempt.job]
     attempt.slot_cores, attempt.slot_s = cores, state.now
-    attempt.charged_s = cores * max(LEAST_S, run.plan.jobs[job.order].compute_s) / tenant.share.weight
+    compute_s = run.plan.jobs[job.order].compute_s
+    attempt.charged_s = cores * (compute_s if compute_s > LEAST_S else LEAST_S) / tenant.share.weight
     tenant.used_s += attempt.charged_s
     tenant.cores_used += cores
 
 
 def settle_charge(state: State, run: RunEntry, attempt: AttemptEntry) -> None:
     tenant = tenant_of(state, run.tenant)
-    taken_s = attempt.slot_cores * max(LEAST_S, state.now - attempt.slot_s) / tenant.share.weight
+    since_s = state.now - attempt.slot_s
+    taken_s = attempt.slot_cores * (since_s if since_s > LEAST_S else LEAST_S) / tenant.share.weight
     tenant.used_s += taken_s - attempt.charged_s
     tenant.cores_used -= attempt.slot_cores
     attempt.slot_cores, attempt.charged_s = 0, 0.0

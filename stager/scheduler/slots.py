@@ -14,10 +14,10 @@ def slot_of(state: State, run: RunEntry, job_id: str, host: str = "") -> tuple[i
     """(cores, bytes of memory) that an attempt takes: nothing of ours where an engine runs it. Without hosts a job that wants more cores
     than there are runs alone on all of them.
     """
-    spec = run.workflow.jobs[job_id]
     if run.is_engines:
         return 0, 0
-    return spec.cores if host else min(spec.cores, state.limits.cores), spec.memory_bytes or 0
+    spec, most = run.workflow.jobs[job_id], state.limits.cores
+    return spec.cores if host or spec.cores < most else most, spec.memory_bytes or 0
 
 
 def take_slot(state: State, attempt: AttemptEntry, sign: int = 1) -> None:

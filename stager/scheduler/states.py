@@ -60,6 +60,7 @@ class RunState(StrEnum):
 # By names of their own: looked up in its class a member takes ten times as long (Python 3.11), and these are asked for at every event.
 WANTED: Final = CopyState.WANTED
 FETCHING: Final = CopyState.FETCHING
+CANCELLING: Final = CopyState.CANCELLING
 PRESENT: Final = CopyState.PRESENT
 DELETING: Final = CopyState.DELETING
 WAITING: Final = JobState.WAITING

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from stager.sim.sampling import Spread, Uncertainties
 
 UNREACHABLE_AFTER_S = 0.1
 LEASE_LINGERS_S = 0.5
+OK: Final = ev.Outcome.OK
 
 
 @dataclass(slots=True)
@@ -257,7 +258,7 @@ class Executor:
         trying.node.free(trying.command.attempt)
         for _, file, size, content in trying.outputs:
             trying.node.commit(file, trying.command.attempt, content, size)
-        self._end(trying, ev.Outcome.OK, None, exit_code=0)
+        self._end(trying, OK, None, exit_code=0)
 
     def finish(self, trying: Trying) -> None:
         """Its engine says that it ended well, and wants what it made taken."""
@@ -332,7 +333,7 @@ class Executor:
         self._end_leases(trying)
         outputs: tuple[ev.OutputMade, ...] = ()
         members: dict[str, Rows] = {}
-        if outcome is ev.Outcome.OK:
+        if outcome is OK:
             outputs = tuple([ev.OutputMade(lfn, file, command.attempt, size, content) for lfn, file, size, content in trying.outputs])
             members = self.members.get((command.run, command.job), members)
         event = ev.AttemptEnded(
@@ -349,7 +350,7 @@ class Executor:
             made_at=made_at,
             members=members,
         )
-        if trying.host is not None and trying.host.gone and outcome is not ev.Outcome.OK:
+        if trying.host is not None and trying.host.gone and outcome is not OK:
             event = as_lost(event)
         self._remember(event)
         if trying.host is None or not trying.host.keeps(trying.node.id, event):

@@ -102,7 +102,7 @@ class Lane:
         """
         if bytes_s >= latency_s:
             return 0.0
-        after_s = min(latency_s, max(0.0, self.answered_at - now))
+        after_s = min(latency_s, self.answered_at - now) if self.answered_at > now else 0.0
         self.answered_at = now + after_s + bytes_s
         return after_s
 
@@ -122,7 +122,7 @@ class Lane:
         """How long it is until somebody is logged in: the first one does it for all."""
         if self.open_at is None:
             self.open_at = now + self.login_s
-        return max(0.0, self.open_at - now)
+        return self.open_at - now if self.open_at > now else 0.0
 
     def begin(self, moving: Moving) -> None:
         self.under_way += 1
