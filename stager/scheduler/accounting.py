@@ -349,7 +349,7 @@ def count_parents(state: State, run: RunEntry, job_id: str) -> int:
     """Those that it waits for, and the members that it stands for. An engine sees to that itself."""
     if run.is_engines:
         return 0
-    return sum(run.jobs[parent].state is not DONE for parent in run.graph.parents[job_id]) + (job_id in run.assumed)
+    return sum([run.jobs[parent].state is not DONE for parent in run.graph.parents[job_id]]) + (job_id in run.assumed)
 
 
 def inputs_of(state: State, run: RunEntry, job_id: str) -> list[FileEntry]:

@@ -17,7 +17,7 @@ from stager.scheduler.budget import affords_attempt
 from stager.scheduler.calls import refuse, wait_or_refuse
 from stager.scheduler.decision import Decision
 from stager.scheduler.direct_fallback import may_read_directly
-from stager.scheduler.eviction import free_space, free_space_ahead, give_way
+from stager.scheduler.eviction import free_space, free_space_ahead, give_way, may_fit_ahead
 from stager.scheduler.fetching import beside_bytes, prefetch, send_wanted
 from stager.scheduler.holding import may_begin, room_kept_to
 from stager.scheduler.lanes import Lane, Queued
@@ -226,9 +226,12 @@ def reserve_now(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntr
     state, needed = decision.state, missing_bytes + job.reserve_bytes
     if is_well_ahead(state, node) and not run.is_engines:
         # What it fetches now comes ahead of its use, as a prefetch does, and would go when those before it ask for their room.
+        beside = beside_bytes(state, run, node) if missing_bytes else 0
+        if not may_fit_ahead(node, needed + beside):
+            # Asked first, since it costs least: mostly that is what it waits for.
+            return None
         if missing_bytes and not would_stay(state, run, node, job.order, needed):
             return None
-        beside = beside_bytes(state, run, node) if missing_bytes else 0
         has_space = may_begin(state, run, node, job, beside) and free_space_ahead(decision, node, needed + beside)
         return job.reserve_bytes if has_space else None
     if not may_begin(state, run, node, job):

@@ -309,7 +309,7 @@ def commit(state: State, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -
             if file.destination is not None and file.durable is None:
                 due_upload(state, run, file)
             continue
-        if run.ahead is not None:
+        if made.size_bytes != file.size_bytes:
             adjust_profile(run, job, file, made.size_bytes - file.size_bytes)
         file.executable = made.executable
         resize(state, file, made.size_bytes)
