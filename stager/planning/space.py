@@ -22,7 +22,7 @@ class SpaceProfile:
     no special case.
     """
 
-    __slots__ = ("_extra", "_size", "_top", "length")
+    __slots__ = ("_asked", "_extra", "_size", "_top", "length")
 
     def __init__(self, base: Sequence[int]) -> None:
         self.length = len(base)
@@ -35,6 +35,8 @@ class SpaceProfile:
             left, right = top[2 * index], top[2 * index + 1]
             top[index] = left if left > right else right
         self._top = top
+        # The range that was asked about last, and its maximum: who waits for room asks again and again.
+        self._asked = (0, 0, 0)
 
     def values(self) -> list[int]:
         """Of every position, in order: a profile made of them is this one."""
@@ -53,6 +55,7 @@ class SpaceProfile:
             raise IndexError(f"[{lo}, {hi}) is not within [0, {self.length})")
         top, extra, size = self._top, self._extra, self._size
         left, right = lo + size, hi + size + 1
+        self._asked = (0, 0, 0)
         while left ^ right != 1:
             if not left & 1:
                 top[left + 1] += delta
@@ -84,6 +87,8 @@ class SpaceProfile:
             return 0
         if lo < 0 or hi > self.length:
             raise IndexError(f"[{lo}, {hi}) is not within [0, {self.length})")
+        if self._asked[0] == lo and self._asked[1] == hi:
+            return self._asked[2]
         top, extra, size = self._top, self._extra, self._size
         left, right = lo + size, hi + size + 1
         best_left = best_right = LOWEST
@@ -101,6 +106,7 @@ class SpaceProfile:
         while left:
             best += extra[left]
             left >>= 1
+        self._asked = (lo, hi, best)
         return best
 
 

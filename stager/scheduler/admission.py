@@ -314,30 +314,30 @@ def obtainable(decision: Decision, run: RunEntry, job: JobEntry, file: FileEntry
     state = decision.state
     if peer_for(state, file, job.node):
         return True
-    fault = own_fault(file, run.id)
-    if fault is None and state.can_be_had(file):
+    fault, can_be_had = own_fault(file, run.id), state.can_be_had(file)
+    if fault is None and can_be_had:
         fault = denial(state, file, run.id)
     if fault is not None:
         refuse(decision, run, job, fault)
         return False
+    if can_be_had:
+        return True
     if file.links and (own := own_instead(state, run, file)):
         decision.emit(cmd.RemakeFile, run=run.id, file=own, job=run.graph.producer[file.links[run.id]])
         return False
-    if file.lender and not state.can_be_had(file) and file.id in run.finals_open:
+    if file.lender and file.id in run.finals_open:
         why = f"{file.lfn} is read when it is at its destination: another run made it, and it is on its way from there"
         decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.retry_at(1, file.id), counts=False, why=why)
         return False
-    if not state.can_be_had(file) and is_out_of_reach(state, file):
+    if is_out_of_reach(state, file):
         why = f"{file.lfn} is on a node that cannot be reached"
         decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.retry_at(UNREACHED, file.id), counts=False, why=why)
         return False
-    if not state.can_be_had(file) and run.is_engines:
+    if run.is_engines:
         wait_or_refuse(decision, run, job, file)
         return False
-    if not state.can_be_had(file):
-        decision.emit(cmd.RemakeFile, run=file.run, file=file.id, job=file.producer)
-        return False
-    return True
+    decision.emit(cmd.RemakeFile, run=file.run, file=file.id, job=file.producer)
+    return False
 
 
 def too_large(node: NodeEntry, job: JobEntry, footprint: int) -> Fault:
