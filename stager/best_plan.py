@@ -36,10 +36,11 @@ PLANNED_S, PLANNED_USE_S = 0.000005, 0.0000015
 # job and file.
 STEPPED_S, STEPPED_NODE_SHARE = 0.000023, 0.12
 STEPS = 3
-# All simulations of one plan may take so long, and at most that share of what there is to win. For a long run they may take a part of its
-# time, up to so long; one whose first two simulations take longer than the first of these has none.
+# All simulations of one plan may take so long, and at most that share of what there is to win, or that share of the run where it is more:
+# by so much, no run may be slower with more room or more nodes. For a long run they may take a part of its time, up to so long; one whose
+# first two simulations take longer than the first of these has none.
 REHEARSING_S_MAX = 1.0
-REHEARSING_SHARE = 0.5
+REHEARSING_SHARE, REHEARSING_LEAST_SHARE = 0.5, 0.02
 REHEARSING_RUN_SHARE, REHEARSING_LONG_S_MAX = 0.01, 3.0
 # So few jobs of a node wait, and so few files come ahead: what is next has the lines in to itself.
 FEW_AHEAD = 2
@@ -265,7 +266,8 @@ class Rehearsals:
 
     def _has_time(self) -> bool:
         most_s = min(max(REHEARSING_S_MAX, REHEARSING_RUN_SHARE * self.best_s), REHEARSING_LONG_S_MAX)
-        return self._took_s < min(most_s, REHEARSING_SHARE * (self.best_s - self._least_s))
+        worth_s = max(REHEARSING_SHARE * (self.best_s - self._least_s), REHEARSING_LEAST_SHARE * self.best_s)
+        return self._took_s < min(most_s, worth_s)
 
     def _takes_s(self, plan: Plan, steps: int) -> float:
         """Planning and simulating, whatever it really takes: the same arguments have to give the same."""

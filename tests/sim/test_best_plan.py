@@ -15,6 +15,7 @@ from stager.estimate import estimate
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.units import format_size
 from stager.model.workflow import Workflow
+from stager.planning.bounds import lower_bound
 from stager.planning.make_plan import lay_out, make_plan
 from stager.planning.plan import Basis, LinkPlan, Plan
 from stager.planning.plan_json import from_json, to_json
@@ -170,6 +171,19 @@ def test_a_long_run_is_rehearsed_for_longer(run_s: float, rehearsed_s: float) ->
     while heard.hear(way, plan):
         count += 1
     assert (count - 1) * each_s < rehearsed_s <= count * each_s
+
+
+def test_where_little_is_to_win_a_fiftieth_of_the_run_is_taken() -> None:
+    """By so much no run may be slower for having more nodes: one that leaves some of them out may be the last that is heard."""
+    what, topology, limits = drawn(37)
+    plan, way = make_plan(what, topology, limits=limits), Way(4, 0, 0, "rank")
+    run_s = 1.03 * lower_bound(what, topology, plan).least_s
+    heard = Told(what, topology, [run_s] * 1_000, steps=100)
+    assert heard.begin(way, plan)
+    each_s, count = heard._takes_s(plan, 100), 2
+    while heard.hear(way, plan):
+        count += 1
+    assert (count - 1) * each_s < 0.02 * run_s <= count * each_s < 1.0
 
 
 def test_nodes_are_left_out_one_at_first_and_by_halves() -> None:
