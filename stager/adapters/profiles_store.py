@@ -11,7 +11,7 @@ import logging
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -306,7 +306,7 @@ def store_id(db: sqlite3.Connection) -> str:
 
 def row_of(sample: Sample) -> tuple[object, ...]:
     values = [getattr(sample, name) for name in COLUMNS]
-    files = json.dumps([list(asdict(group).values()) for group in sample.files]) if sample.files else "[]"
+    files = json.dumps([[getattr(group, name) for name in GROUP_KEYS] for group in sample.files]) if sample.files else "[]"
     return (*values, files, digest_of(sample.store, sample.attempt), sample.also)
 
 

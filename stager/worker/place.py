@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from stager.model.ids import digest_of
 from stager.worker.removal import remove_tree
 from stager.worker.spec import AttemptSpec, check_id
@@ -81,7 +83,7 @@ class Place:
         return f"{self.directory}/outcome.json"
 
     def make(self) -> None:
-        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        make_directory(self.directory)
 
     def drop(self) -> None:
         """After a release there are a few files in it, which `remove_tree` takes half as long again to remove."""
@@ -89,6 +91,14 @@ class Place:
             drop_files(self.directory)
         except OSError:
             remove_tree(self.directory)
+
+
+def make_directory(directory: str) -> None:
+    """With its parents, which are mostly there: os.makedirs looks for them first."""
+    try:
+        os.mkdir(directory, 0o700)
+    except OSError:
+        os.makedirs(directory, 0o700, exist_ok=True)
 
 
 def drop_files(directory: str) -> None:
@@ -147,9 +157,25 @@ def write_json(path: str, value: Mapping[str, Any]) -> None:
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        write_all(descriptor, json.dumps(value).encode())
+        write_all(descriptor, json_bytes(value))
     finally:
         os.close(descriptor)
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """By msgspec in a seventh of the time. Python's own also says what is not UTF-8, as variables and names of files may be."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value).encode()
+
+
+def value_of(content: bytes) -> Any:
+    """What `json_bytes` said, or another program. Raises ValueError."""
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.MsgspecError:
+        return json.loads(content)
 
 
 def write_all(descriptor: int, content: bytes) -> None:
@@ -168,7 +194,7 @@ def publish_json(path: str, value: Mapping[str, Any]) -> None:
 def read_json(path: str) -> dict[str, Any] | None:
     """None if it is not there, or was cut short by a power cut."""
     try:
-        value = json.loads(read_all(path))
+        value = value_of(read_all(path))
     except (FileNotFoundError, ValueError):
         return None
     return value if isinstance(value, dict) else None

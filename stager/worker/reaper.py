@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import json
 import os
 import signal
 import threading
@@ -17,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from stager.worker.container import Container
-from stager.worker.place import Place, publish_json, read_json, write_all
+from stager.worker.place import Place, json_bytes, publish_json, read_json, write_all
 from stager.worker.spec import SCRATCH, AttemptSpec
 
 R = TypeVar("R")
@@ -81,7 +80,7 @@ class Reaper:
 
         `complaints_path`: the job's own stderr log; a reaper that cannot even start the job says why there.
         """
-        spec = in_memory(json.dumps(orders).encode())
+        spec = in_memory(json_bytes(orders))
         files = [
             (os.POSIX_SPAWN_DUP2, spec, 0),
             (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),

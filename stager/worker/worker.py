@@ -33,7 +33,7 @@ from stager.worker.hints import end_of, with_hint
 from stager.worker.leftover import with_found
 from stager.worker.members import members_of
 from stager.worker.node_port import UNASKED_CODES, NodePort
-from stager.worker.place import Place, log_paths, packages_noted, publish_json, read_json, write_json
+from stager.worker.place import Place, log_paths, make_directory, packages_noted, publish_json, read_json, write_json
 from stager.worker.reaper import Reaper
 from stager.worker.removal import remove_tree
 from stager.worker.spec import SCRATCH, AttemptSpec, InputAccess
@@ -227,7 +227,7 @@ class Worker:
         # What outputs go into is there, as in other workflow systems; a directory that is itself an output is not.
         parents = {os.path.dirname(entry.path) for entry in spec.outputs} | {spec.cwd}
         for directory in sorted(filter(None, parents)):
-            os.makedirs(f"{place.sandbox}/{directory}", 0o700, exist_ok=True)
+            make_directory(f"{place.sandbox}/{directory}")
         logs = log_paths(self.state_dir, spec)
         directory = os.path.dirname(logs[0])
         if not os.path.isdir(directory):

@@ -18,7 +18,7 @@ from stager.worker.attempt import fault_of, measures_of
 from stager.worker.captured import put_log
 from stager.worker.environment import job_environment
 from stager.worker.hints import with_hint
-from stager.worker.place import NAME_LENGTH_MAX, log_paths, read_json, safe_name, write_json
+from stager.worker.place import NAME_LENGTH_MAX, json_bytes, log_paths, read_json, safe_name, value_of, write_json
 from stager.worker.worker import last_line
 
 
@@ -227,6 +227,12 @@ def test_a_file_cut_short_counts_as_none(tmp_path: Path) -> None:
         (tmp_path / "r").write_text(text)
         assert read_json(f"{tmp_path}/r") is None
     assert read_json(f"{tmp_path}/missing") is None
+
+
+@pytest.mark.parametrize("name", ["f\u00fcr", "\udcfc", os.fsdecode(b"a\xff")])
+def test_what_is_noted_comes_back_also_where_it_is_no_utf_8(name: str) -> None:
+    value = {"argv": [name], "env": {name: name}, "seconds": 1.5, "none": None}
+    assert value_of(json_bytes(value)) == json.loads(json.dumps(value)) == value
 
 
 @given(st.text(min_size=1, max_size=300))
