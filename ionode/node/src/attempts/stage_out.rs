@@ -158,7 +158,7 @@ async fn take_all(
     holder: &Holder,
 ) -> Result<(), ApiError> {
     let (worker, root, want_sha256) = (attempts.clone(), sandbox.to_owned(), request.want_sha256);
-    let (wanted, taken) = blocking(move || {
+    let (wanted, taken, together) = blocking(move || {
         let store = &worker.context.store;
         let in_log = in_log(store, &wanted);
         let together = in_log.iter().filter(|in_log| !**in_log).count() >= SYNC_TOGETHER_FROM;
@@ -169,7 +169,7 @@ async fn take_all(
             false => Ok(taken),
         });
         match all {
-            Ok(taken) => Ok((wanted, taken)),
+            Ok(taken) => Ok((wanted, taken, together)),
             Err(error) => {
                 wanted.iter().try_for_each(|wanted| store.remove_bytes(&wanted.key))?;
                 Err(error)
@@ -177,11 +177,9 @@ async fn take_all(
         }
     })
     .await?;
-    let shards = taken
-        .iter()
-        .filter(|taken| taken.content.is_none())
-        .map(|taken| attempts.context.store.shard_directory(&taken.replica.key()))
-        .collect();
+    // One sync of the whole file system has put their names on the disk, too.
+    let unsynced = taken.iter().filter(|taken| taken.content.is_none() && !together);
+    let shards = unsynced.map(|taken| attempts.context.store.shard_directory(&taken.replica.key())).collect();
     let commits = taken.iter().map(|taken| (&taken.replica, taken.content.clone()));
     attempts.context.store.commit(commits, &[], shards).await?;
     let replicas: Vec<Replica> = taken.iter().map(|taken| taken.replica.clone()).collect();
