@@ -157,8 +157,7 @@ class Executor:
             made_bytes += size
             if variant:
                 self.lineage[content] = (entry.lfn, tuple(contents))
-        faults = self._faults
-        fails = faults.attempt_share > 0 and faults.strikes(self._clock.now, faults.attempt_share, "attempt", command.attempt)
+        fails = self._faults.strikes(self._clock.now, self._faults.attempt_share, "attempt", command.attempt)
         compute_s, spread = run.compute_s[job.id]
         duration_s = self._spread.duration_s(compute_s, command.attempt, spread) * (0.5 if fails else 1.0)
         trying = Trying(command, job, node, contents, replicas, outputs, duration_s, fails, self._clock.now)
@@ -362,8 +361,7 @@ class Executor:
             self.results[event.attempt] = event
 
     def _end_leases(self, trying: Trying) -> None:
-        faults = self._faults
-        if faults.busy_share and faults.strikes(self._clock.now, faults.busy_share, "lease", trying.command.attempt):
+        if self._faults.strikes(self._clock.now, self._faults.busy_share, "lease", trying.command.attempt):
             self._clock.after(LEASE_LINGERS_S, release, trying.leases)
         else:
             release(trying.leases)

@@ -59,7 +59,7 @@ class Faults:
 
     def transfer_fault(self, now: float, transfer: str) -> tuple[Fault, float] | None:
         """(what, after which part of its bytes), or None."""
-        if not self.transfer_share or not self.strikes(now, self.transfer_share, "transfer", transfer):
+        if not self.strikes(now, self.transfer_share, "transfer", transfer):
             return None
         which = fraction(self.seed, "which", transfer)
         return TRANSFER_FAULTS[int(which * len(TRANSFER_FAULTS))], fraction(self.seed, "when", transfer)
