@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -11,7 +12,8 @@ from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Workflow
 from stager.planning.bounds import lower_bound
 from stager.planning.make_plan import make_plan
-from stager.scheduler.commands import RunOutcome
+from stager.planning.policy import Policy
+from stager.scheduler.commands import Fetch, RunOutcome
 from stager.sim.simulate import simulate
 from stager.sim.transfers import DEMAND_BELOW, Lane, Moving
 from stager.sim.world import SimWorld
@@ -76,29 +78,41 @@ def test_a_declared_bandwidth_is_divided_among_the_nodes_that_have_transfers_the
     assert simulated(what, WIDE, {"c": "node1"})[0] > 40.0
 
 
-def test_of_files_that_jobs_wait_for_the_first_that_was_asked_for_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a node has it. One that was to come ahead, and for which a job waits now, overtook those that jobs had waited for all along."""
+@pytest.mark.parametrize(("dispatch_s", "ahead_max"), [(None, 64), (5.0, 4)])
+def test_of_files_that_jobs_wait_for_the_first_that_was_asked_for_goes_first(
+    dispatch_s: float | None, ahead_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a node has it. One that was to come ahead, and for which a job waits now, overtook those that jobs had waited for all along. None
+    begins before the node has heard of it.
+    """
     roots = {f"a{number}": (f"x{number}", f"f{number}", 0.0) for number in range(40)}
     what = workflow(
         {f"{name}{number}": 100 for name in "xy" for number in range(40)},
         roots | {f"b{number}": (f"y{number} f{number}", "", 0.0) for number in range(40)},
     )
-    topology = Topology(ONE, (WIDE,))
-    world, begun, passed_by = SimWorld(topology), 0, 0
-    begin = Lane.begin
+    topology = Topology(ONE, (replace(WIDE, dispatch_s=dispatch_s),))
+    world, begun, passed_by = SimWorld(topology, Policy(fetches_ahead_max=ahead_max)), 0, 0
+    begin, accept = Lane.begin, world.transfers.accept
+    asked_at: dict[str, float] = {}
+
+    def accepted(command: Fetch, *where: Any) -> None:
+        asked_at.setdefault(command.transfer, world.clock.now)
+        accept(command, *where)
 
     def watched(lane: Lane, moving: Moving) -> None:
         nonlocal begun, passed_by
+        assert moving.begun_at >= asked_at[moving.command.transfer] + (dispatch_s or 0.0)
         if moving.priority < DEMAND_BELOW:
             begun += 1
-            others = [world.transfers.open[transfer] for priority, _, transfer in lane.waiting if priority < DEMAND_BELOW]
-            passed_by += sum(other.state == "queued" and asked(other) < asked(moving) for other in others)
+            others = [world.transfers.open.get(transfer) for priority, _, transfer in lane.waiting if priority < DEMAND_BELOW]
+            passed_by += sum(other is not None and other.state == "queued" and asked(other) < asked(moving) for other in others)
         begin(lane, moving)
 
     def asked(moving: Moving) -> int:
         return int(moving.command.transfer.rpartition("-")[2])
 
     monkeypatch.setattr(Lane, "begin", watched)
+    monkeypatch.setattr(world.transfers, "accept", accepted)
     world.submit("r", what, make_plan(what, topology))
     simulate(world)
     assert world.runs["r"].outcome is RunOutcome.SUCCEEDED
