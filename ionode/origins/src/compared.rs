@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use stager_core::error::ApiError;
 
-use crate::local::LocalFile;
+use crate::local::{LocalFile, Sha256Of};
 use crate::{Pace, Upload, Uploaded};
 
 pub struct Compared {
@@ -51,7 +51,7 @@ where
 {
     let Reading { step_bytes, steps_at_once, in_flight } = reading;
     let ours = match upload.replace {
-        true => Some(unpaced(upload).await?.source(step_bytes as usize, false)),
+        true => Some(unpaced(upload).await?.source(step_bytes as usize, Sha256Of::Nothing)),
         false => None,
     };
     let mut told = Some(told);

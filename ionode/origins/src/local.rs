@@ -21,10 +21,21 @@ use crate::{failure, into_new, Pace, Upload};
 const READ_BYTES: u64 = 4 << 20;
 /// A file of up to so many bytes is one step wherever it can be.
 pub const SMALL_BYTES: u64 = 256 << 10;
+/// A range is so many reads.
+const RANGE_READS: u64 = 4;
 
 pub struct Hashes {
     pub blake3: blake3::Hash,
     pub sha256: Option<[u8; 32]>,
+}
+
+/// What is hashed with SHA-256 besides.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Sha256Of {
+    Nothing,
+    All,
+    /// Of `RANGE_READS` reads each; the last one ends with the file.
+    EachRange,
 }
 
 pub struct LocalFile {
@@ -42,12 +53,15 @@ struct Reading {
     chunk: Bytes,
     blake3: blake3::Hasher,
     sha256: Option<Sha256>,
+    /// Of the ranges that were read whole.
+    ranges: Vec<[u8; 32]>,
 }
 
 /// Hands out pieces in order, to any number of takers.
 pub struct Source {
     local: LocalFile,
     piece_bytes: usize,
+    sha256_of: Sha256Of,
     reading: Mutex<Reading>,
 }
 
@@ -89,12 +103,12 @@ impl LocalFile {
         }
     }
 
-    /// Hashes with SHA-256 too where `want_sha256`, and keeps to the upload's pace.
-    pub fn source(mut self, piece_bytes: usize, want_sha256: bool) -> Source {
+    /// Keeps to the upload's pace.
+    pub fn source(mut self, piece_bytes: usize, sha256_of: Sha256Of) -> Source {
         let (chunk, blake3) = self.whole.take().unwrap_or_default();
-        let sha256 = want_sha256.then(|| Sha256::new_with_prefix(&chunk));
-        let reading = Reading { offset: 0, chunk, blake3, sha256 };
-        Source { local: self, piece_bytes, reading: Mutex::new(reading) }
+        let sha256 = (sha256_of != Sha256Of::Nothing).then(|| Sha256::new_with_prefix(&chunk));
+        let reading = Reading { offset: 0, chunk, blake3, sha256, ranges: Vec::new() };
+        Source { local: self, piece_bytes, sha256_of, reading: Mutex::new(reading) }
     }
 }
 
@@ -121,9 +135,7 @@ impl Source {
 
     async fn fill(&self, reading: &mut Reading) -> Result<(), ApiError> {
         let (file, offset) = (self.local.file.clone(), reading.offset);
-        // Whole pieces, so that only the last one is short.
-        let want = READ_BYTES.max(self.piece_bytes as u64) / self.piece_bytes as u64 * self.piece_bytes as u64;
-        let length = want.min(self.local.size_bytes - offset) as usize;
+        let length = self.read_bytes().min(self.local.size_bytes - offset) as usize;
         let (blake3, mut sha256) = (reading.blake3.clone(), reading.sha256.clone());
         let work = move || {
             let (chunk, blake3) = read(&file, offset, length, blake3)?;
@@ -135,13 +147,37 @@ impl Source {
         let done = tokio::task::spawn_blocking(work).await.expect("reading does not panic");
         (reading.chunk, reading.blake3, reading.sha256) =
             done.map_err(|error| failure::local_io(&self.local.path, &self.local.local, &error))?;
+        let end = offset + length as u64;
+        if self.sha256_of == Sha256Of::EachRange && (end % self.range_bytes() == 0 || end == self.local.size_bytes) {
+            let ended = reading.sha256.replace(Sha256::new()).expect("ranges are hashed");
+            reading.ranges.push(ended.finalize().into());
+        }
         Ok(())
+    }
+
+    /// Of each read but the last: whole pieces, so that only the last one is short.
+    pub fn read_bytes(&self) -> u64 {
+        READ_BYTES.max(self.piece_bytes as u64) / self.piece_bytes as u64 * self.piece_bytes as u64
+    }
+
+    pub fn range_bytes(&self) -> u64 {
+        RANGE_READS * self.read_bytes()
+    }
+
+    pub fn ranges(&self) -> u64 {
+        self.local.size_bytes.div_ceil(self.range_bytes())
+    }
+
+    /// Of a range whose pieces were all handed out.
+    pub async fn range_sha256(&self, range: u64) -> [u8; 32] {
+        self.reading.lock().await.ranges[range as usize]
     }
 
     /// After the last piece was taken.
     pub async fn hashes(&self) -> Hashes {
         let reading = self.reading.lock().await;
-        Hashes { blake3: reading.blake3.finalize(), sha256: reading.sha256.clone().map(|hasher| hasher.finalize().into()) }
+        let sha256 = reading.sha256.clone().filter(|_| self.sha256_of == Sha256Of::All);
+        Hashes { blake3: reading.blake3.finalize(), sha256: sha256.map(|hasher| hasher.finalize().into()) }
     }
 
     pub fn damaged(&self) -> ApiError {

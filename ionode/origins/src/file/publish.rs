@@ -19,7 +19,7 @@ use stager_core::error::{ApiError, Code};
 use super::{beneath, blocking, Site, READ_BYTES};
 use crate::compared::{Compared, There};
 use crate::failure;
-use crate::local::{LocalFile, SMALL_BYTES};
+use crate::local::{LocalFile, Sha256Of, SMALL_BYTES};
 use crate::newer::seconds_of;
 use crate::path::{split, temporary_name};
 use crate::path_locks::PathGuard;
@@ -213,7 +213,7 @@ async fn write_and_publish(job: &Arc<Job>, local: LocalFile, upload: &Upload<'_>
     let at = job.clone();
     let (file, clock_ahead_s) = blocking(move || at.begin()).await?;
     let file = Arc::new(file);
-    let source = local.source(WRITE_BYTES, false);
+    let source = local.source(WRITE_BYTES, Sha256Of::Nothing);
     while let Some((offset, piece)) = source.next().await? {
         let (at, to, length) = (job.clone(), file.clone(), piece.len() as u64);
         blocking(move || to.write_all_at(&piece, offset).map_err(|error| at.failure(errno_of(&error)))).await?;

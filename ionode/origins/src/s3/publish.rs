@@ -25,7 +25,7 @@ use super::exact::{self, take_back, Written};
 use super::{put_options, tag_of, token_of, S3Origin};
 use crate::compared::{compare, unpaced, Compared, Reading, There};
 use crate::failure;
-use crate::local::{LocalFile, Source, SMALL_BYTES};
+use crate::local::{LocalFile, Sha256Of, Source, SMALL_BYTES};
 use crate::newer::seconds_of;
 use crate::verify::{content_blake3, content_of};
 use crate::{Entry, Synced, Upload, Uploaded, Verified};
@@ -152,7 +152,7 @@ async fn other_by_tag(origin: &S3Origin, upload: &Upload<'_>, entry: &Entry) -> 
     if in_parts && (is_newer || !tag.ends_with(&format!("-{}\"", upload.size_bytes.div_ceil(part_bytes)))) {
         return Ok(None);
     }
-    let source = unpaced(upload).await?.source(part_bytes as usize, false);
+    let source = unpaced(upload).await?.source(part_bytes as usize, Sha256Of::Nothing);
     let (mut whole, mut parts) = (md5::Context::new(), Vec::new());
     while let Some((_, piece)) = source.next().await? {
         if in_parts {
@@ -182,7 +182,7 @@ async fn refuse_newer(origin: &S3Origin, upload: &Upload<'_>, path: &str) -> Res
 async fn single(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: LocalFile) -> Result<Sent, ApiError> {
     let key = origin.key(path)?;
     let _memory = memory_for(origin, upload.size_bytes).await;
-    let source = local.source((upload.size_bytes as usize).max(1), false);
+    let source = local.source((upload.size_bytes as usize).max(1), Sha256Of::Nothing);
     let bytes = source.next().await?.map_or(Bytes::new(), |(_, bytes)| bytes);
     if source.hashes().await.blake3 != upload.blake3 {
         return Err(source.damaged());
@@ -273,7 +273,7 @@ async fn multipart(origin: &S3Origin, upload: &Upload<'_>, path: &str, local: Lo
     let id = origin.clients.plain.create_multipart(&key).await.map_err(|error| origin.failure(&error, path))?;
     let mut begun = Multipart { origin, path, key, id, open: true, sending: Arc::default() };
     let part_bytes = part_bytes(upload.size_bytes);
-    let source = local.source(part_bytes as usize, false);
+    let source = local.source(part_bytes as usize, Sha256Of::Nothing);
     let (parts, digests): (Vec<_>, Vec<_>) = begun.send(&source, part_bytes, upload.progress).await?.into_iter().unzip();
     if source.hashes().await.blake3 != upload.blake3 {
         return Err(source.damaged());

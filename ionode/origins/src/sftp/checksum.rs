@@ -16,10 +16,12 @@ use futures::future::{Fuse, FusedFuture};
 use futures::FutureExt;
 use russh::client::{Handle, Msg};
 use russh::{Channel, ChannelMsg};
-use tokio::sync::{oneshot, Notify, Semaphore};
+use tokio::sync::{oneshot, Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::host_key::Client;
+use super::range_sums::RangeSums;
+use crate::local::Source;
 
 /// One file's, to the end of the input.
 const ONE: &str = "xargs -0 sha256sum --";
@@ -35,15 +37,15 @@ const FILLER: &str = "/dev/null";
 /// A file that is larger takes so long that others should not wait behind it.
 const SMALL_BYTES: u64 = 8 << 20;
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-const LINE_BYTES_MAX: usize = 2 * NAMES_BYTES + 80;
+pub(super) const LINE_BYTES_MAX: usize = 2 * NAMES_BYTES + 80;
 const TIMEOUT_S: u64 = 30;
 const SLOWEST_BYTES_PER_S: u64 = 20 << 20;
 /// No process of ours stays at the origin for longer when there is nothing to do.
 const IDLE: Duration = Duration::from_secs(20);
 
-type Sum = [u8; 32];
+pub type Sum = [u8; 32];
 
-fn timeout(size_bytes: u64) -> Duration {
+pub(super) fn timeout(size_bytes: u64) -> Duration {
     Duration::from_secs(TIMEOUT_S + size_bytes / SLOWEST_BYTES_PER_S)
 }
 
@@ -75,13 +77,12 @@ async fn run(ssh: &Handle<Client>, path: &str) -> Result<Option<Vec<u8>>, NoChan
     Ok(asked.and(answer))
 }
 
-async fn started(ssh: &Handle<Client>, command: &str) -> Option<Channel<Msg>> {
-    let channel = ssh.channel_open_session().await.ok()?;
+pub(super) async fn started(channel: Channel<Msg>, command: &str) -> Option<Channel<Msg>> {
     channel.exec(true, command).await.ok()?;
     Some(channel)
 }
 
-fn ended_by_nul(path: &str) -> Vec<u8> {
+pub(super) fn ended_by_nul(path: &str) -> Vec<u8> {
     let mut name = path.as_bytes().to_vec();
     name.push(0);
     name
@@ -92,6 +93,8 @@ pub struct Sums {
     ssh: Arc<Handle<Client>>,
     /// Commands at once that take one name; sshd's MaxSessions is ten a connection.
     commands: Semaphore,
+    /// Such commands at once that are there for as long as a large file is written.
+    ranged: Arc<Semaphore>,
     queue: Arc<Queue>,
 }
 
@@ -160,7 +163,7 @@ impl Queue {
 
 impl Sums {
     pub fn new(ssh: Arc<Handle<Client>>) -> Self {
-        Self { ssh, commands: Semaphore::new(4), queue: Arc::default() }
+        Self { ssh, commands: Semaphore::new(4), ranged: Arc::new(Semaphore::new(2)), queue: Arc::default() }
     }
 
     /// None: no shell, no such command, or another view of the file system (chroot). Only equality with what is expected proves anything.
@@ -173,6 +176,16 @@ impl Sums {
             Ok(answer) => Ok(answer?.and_then(|answer| parsed(&answer))),
             Err(_) => Ok(None),
         }
+    }
+
+    /// None: others have all of them.
+    pub fn place_for_ranges(&self) -> Option<OwnedSemaphorePermit> {
+        self.ranged.clone().try_acquire_owned().ok()
+    }
+
+    /// Of the ranges of a large file, while it is written.
+    pub fn of_ranges(&self, place: OwnedSemaphorePermit, remote: &str, source: &Source, size_bytes: u64) -> RangeSums {
+        RangeSums::begin(self.ssh.clone(), place, remote, source, size_bytes)
     }
 
     /// So that it runs when the first checksum is wanted.
@@ -215,7 +228,8 @@ impl Sums {
 }
 
 async fn work(ssh: Arc<Handle<Client>>, queue: Arc<Queue>) {
-    let opened = tokio::time::timeout(timeout(0), started(&ssh, MANY)).await;
+    let opening = async { started(ssh.channel_open_session().await.ok()?, MANY).await };
+    let opened = tokio::time::timeout(timeout(0), opening).await;
     queue.has_opened();
     let Some(channel) = opened.ok().flatten() else { return queue.fail() };
     let (mut answers, questions) = channel.split();
@@ -321,19 +335,20 @@ impl Output {
     /// False: it says what it cannot have been asked for.
     fn takes(&mut self, data: &[u8], under_way: &mut UnderWay) -> bool {
         self.rest.extend_from_slice(data);
-        while let Some(line) = self.line() {
+        while let Some(line) = line_of(&mut self.rest) {
             if named(&line).and_then(|(sum, name)| under_way.answered(&name, sum)).is_none() {
                 return false;
             }
         }
         self.rest.len() <= LINE_BYTES_MAX
     }
+}
 
-    fn line(&mut self) -> Option<Vec<u8>> {
-        let end = self.rest.iter().position(|byte| *byte == b'\n')?;
-        let line = self.rest.drain(..=end).collect::<Vec<_>>();
-        Some(line[..end].to_vec())
-    }
+/// The first whole line of what came, taken off it.
+pub(super) fn line_of(rest: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let end = rest.iter().position(|byte| *byte == b'\n')?;
+    let line = rest.drain(..=end).collect::<Vec<_>>();
+    Some(line[..end].to_vec())
 }
 
 /// `SUM  NAME`, or `\SUM  NAME` where the name is escaped; a star says that it was read as it is.
@@ -363,7 +378,7 @@ fn unescaped(name: &str) -> Option<String> {
 }
 
 /// The first 64 hex digits; sha256sum puts a backslash before them when it had to escape the name.
-fn parsed(answer: &[u8]) -> Option<Sum> {
+pub(super) fn parsed(answer: &[u8]) -> Option<Sum> {
     let digits = answer.strip_prefix(b"\\").unwrap_or(answer).get(..64)?;
     let mut sum = [0; 32];
     for (byte, pair) in sum.iter_mut().zip(digits.chunks(2)) {

@@ -23,8 +23,8 @@ const IO_BYTES_DEFAULT: u64 = 32 * 1024;
 const IO_BYTES_MAX: u64 = 255 * 1024;
 /// russh-sftp reads handles as text, and OpenSSH's stop being that at 128.
 const HANDLES_MAX: usize = 120;
-/// Of one connection for a crowd of uploads. Beside them there are the command for checksums and four at most that take one name; MaxSessions
-/// is ten at a stock sshd.
+/// Of one connection for a crowd of uploads. Beside them there are the command for checksums, four at most that take one name, and two that
+/// take ranges; MaxSessions is ten at a stock sshd.
 const CHANNELS_MAX: usize = 3;
 /// A larger file takes as many places to write as there are channels: as many are written at once as over one channel, and the others are
 /// left to the next connection.

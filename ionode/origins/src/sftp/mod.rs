@@ -13,6 +13,7 @@ mod login;
 mod opened;
 mod pool;
 mod publish;
+mod range_sums;
 mod read;
 mod session;
 mod shell;

@@ -19,12 +19,13 @@ use super::directories::Directories;
 use super::link::Link;
 use super::opened::{put_on_disk, Opened};
 use super::pool::{Lease, Pool};
+use super::range_sums::{RangeSums, Said};
 use super::read::{compared, connections_worth, content_hash, hash, IN_FLIGHT, SMALL_PIECES};
 use super::shell::Shell;
 use super::site::Site;
 use crate::compared::{unpaced, Compared, There};
 use crate::failure;
-use crate::local::{Hashes, LocalFile, Source};
+use crate::local::{Hashes, LocalFile, Sha256Of, Source};
 use crate::path::{checked_file, join, split, temporary_name};
 use crate::path_locks::{PathGuard, PathLocks};
 use crate::{EntryKind, Synced, Upload, Uploaded, Verified};
@@ -37,12 +38,21 @@ pub struct Uploads {
     locks: PathLocks,
 }
 
+/// A larger file is checked by ranges, so that little is left to hash when all of it is there.
+const RANGED_BYTES: u64 = 32 << 20;
+
 struct Job<'a> {
     by: &'a Uploads,
     site: &'a Arc<Site>,
     upload: &'a Upload<'a>,
     path: String,
     temporary: String,
+}
+
+/// A file on its way, and what the shell is asked of it meanwhile.
+struct Sending {
+    source: Source,
+    ranges: Option<RangeSums>,
 }
 
 impl Uploads {
@@ -128,7 +138,7 @@ impl Job<'_> {
         if !self.by.shell.is_usable() {
             return Ok(None);
         }
-        let source = unpaced(self.upload).await?.source(link.write_bytes as usize, true);
+        let source = unpaced(self.upload).await?.source(link.write_bytes as usize, Sha256Of::All);
         while source.next().await?.is_some() {}
         let ours = self.sent(&source).await?.sha256;
         let theirs = self.by.shell.sha256(link, &self.site.remote(&self.path), self.upload.size_bytes).await;
@@ -153,15 +163,15 @@ impl Job<'_> {
     async fn write_and_publish(&self, created: Result<Opened, ApiError>, lease: Lease, guard: PathGuard) -> Result<Uploaded, ApiError> {
         let (link, first) = (lease.link.clone(), created?);
         self.check_destination_early(&first).await?;
-        let source = self.source(&link).await?;
+        let sending = self.sending(&link).await?;
         let (hashes, seen) = if self.upload.size_bytes <= SMALL_PIECES as u64 * link.write_bytes {
-            self.write_at_once(&source, first).await?
+            self.write_at_once(&sending.source, first).await?
         } else {
             let extra = connections_worth(&link, self.upload.size_bytes, self.by.pool.connections_max()).saturating_sub(1);
-            futures::future::try_join(self.lane(&source, &first), self.more_lanes(&source, extra)).await?;
-            (self.sent(&source).await?, self.settle(first).await?)
+            futures::future::try_join(self.lane(&sending, &first), self.more_lanes(&sending, extra)).await?;
+            (self.sent(&sending.source).await?, self.settle(first).await?)
         };
-        let (verified, bytes_read) = self.verify(&link, &hashes).await?;
+        let (verified, bytes_read) = self.verify(&link, &hashes, sending.ranges).await?;
         self.refuse_newer(&link).await?;
         let (token, synced) = self.publish(link, guard, seen).await?;
         Ok(Uploaded { token, verified, synced, bytes_moved: self.upload.size_bytes + bytes_read })
@@ -208,9 +218,17 @@ impl Job<'_> {
     }
 
     /// Opened when there is a handle at the server to write it to: a small file is read at once, and thousands may wait for their handle.
-    async fn source(&self, link: &Link) -> Result<Source, ApiError> {
-        let want_sha256 = self.by.shell.is_usable();
-        Ok(LocalFile::open(self.upload).await?.source(link.write_bytes as usize, want_sha256))
+    async fn sending(&self, link: &Link) -> Result<Sending, ApiError> {
+        let (size_bytes, shell) = (self.upload.size_bytes, &self.by.shell);
+        let place = if size_bytes > RANGED_BYTES && shell.takes_ranges() { link.sums.place_for_ranges() } else { None };
+        let sha256_of = match place {
+            Some(_) => Sha256Of::EachRange,
+            None if shell.is_usable() => Sha256Of::All,
+            None => Sha256Of::Nothing,
+        };
+        let source = LocalFile::open(self.upload).await?.source(link.write_bytes as usize, sha256_of);
+        let ranges = place.map(|place| link.sums.of_ranges(place, &self.site.remote(&self.temporary), &source, size_bytes));
+        Ok(Sending { source, ranges })
     }
 
     /// What all that was handed out hashes to.
@@ -241,25 +259,28 @@ impl Job<'_> {
         Ok((hashes, seen?))
     }
 
-    fn lane<'b>(&'b self, source: &'b Source, opened: &'b Opened) -> BoxFuture<'b, Result<(), ApiError>> {
-        let writing = source.pieces().map_ok(move |piece| self.write(opened, piece));
+    fn lane<'b>(&'b self, sending: &'b Sending, opened: &'b Opened) -> BoxFuture<'b, Result<(), ApiError>> {
+        let writing = sending.source.pieces().map_ok(move |piece| self.write(sending, opened, piece));
         writing.try_buffer_unordered(IN_FLIGHT).try_for_each(|()| std::future::ready(Ok(()))).boxed()
     }
 
-    async fn write(&self, opened: &Opened, (offset, piece): (u64, Bytes)) -> Result<(), ApiError> {
-        let link = &opened.link;
-        let permit = self.upload.pace.send(piece.len() as u64).await;
+    async fn write(&self, sending: &Sending, opened: &Opened, (offset, piece): (u64, Bytes)) -> Result<(), ApiError> {
+        let (link, length) = (&opened.link, piece.len() as u64);
+        let permit = self.upload.pace.send(length).await;
         if let Err(error) = link.sftp.write(opened.handle.clone(), offset, piece.to_vec()).await {
             let left = self.upload.size_bytes - offset;
             return Err(self.site.or_full(link, link.failure(error, &self.path), left).await);
         }
         permit.complete();
-        (self.upload.progress)(piece.len() as u64);
+        if let Some(ranges) = &sending.ranges {
+            ranges.piece_written(&sending.source, offset, length).await;
+        }
+        (self.upload.progress)(length);
         Ok(())
     }
 
     /// Writes to the same file over further connections.
-    fn more_lanes<'b>(&'b self, source: &'b Source, count: usize) -> BoxFuture<'b, Result<(), ApiError>> {
+    fn more_lanes<'b>(&'b self, sending: &'b Sending, count: usize) -> BoxFuture<'b, Result<(), ApiError>> {
         async move {
             if count == 0 {
                 return Ok(());
@@ -268,7 +289,7 @@ impl Job<'_> {
             let link = &lease.link;
             let opened = Opened::file(link, &self.site.remote(&self.temporary), OpenFlags::WRITE, None).await;
             let opened = opened.map_err(|error| link.failure(error, &self.path))?;
-            futures::future::try_join(self.lane(source, &opened), self.more_lanes(source, count - 1)).await?;
+            futures::future::try_join(self.lane(sending, &opened), self.more_lanes(sending, count - 1)).await?;
             opened.close().await.map_err(|error| link.failure(error, &self.path))
         }
         .boxed()
@@ -297,8 +318,15 @@ impl Job<'_> {
     }
 
     /// By the server's shell where that proves it, else by reading everything back through a fresh handle.
-    async fn verify(&self, link: &Arc<Link>, hashes: &Hashes) -> Result<(Verified, u64), ApiError> {
+    async fn verify(&self, link: &Arc<Link>, hashes: &Hashes, ranges: Option<RangeSums>) -> Result<(Verified, u64), ApiError> {
         let (remote, size_bytes) = (self.site.remote(&self.temporary), self.upload.size_bytes);
+        if let Some(ranges) = ranges {
+            let said = ranges.said().await;
+            if said == Said::Same {
+                return Ok((Verified::RemoteChecksum, 0));
+            }
+            self.by.shell.said_of_ranges(link, said);
+        }
         if let Some(expected) = hashes.sha256 {
             if self.by.shell.sha256(link, &remote, size_bytes).await == Some(expected) {
                 return Ok((Verified::RemoteChecksum, 0));

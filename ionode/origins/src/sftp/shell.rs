@@ -5,19 +5,36 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::link::Link;
+use super::range_sums::Said;
 
 pub struct Shell {
     usable: AtomicBool,
+    /// It knows what the command for ranges needs besides.
+    knows_ranges: AtomicBool,
 }
 
 impl Shell {
     pub fn new(allowed: bool) -> Self {
-        Self { usable: AtomicBool::new(allowed) }
+        Self { usable: AtomicBool::new(allowed), knows_ranges: AtomicBool::new(allowed) }
     }
 
     /// It may be used, and has answered so far.
     pub fn is_usable(&self) -> bool {
         self.usable.load(Ordering::Relaxed)
+    }
+
+    pub fn takes_ranges(&self) -> bool {
+        self.is_usable() && self.knows_ranges.load(Ordering::Relaxed)
+    }
+
+    /// What it said of the ranges of a file. A shell that gave no answer is asked for whole files from then on.
+    pub fn said_of_ranges(&self, link: &Link, said: Said) {
+        if said == Said::Nothing && link.is_alive() && self.knows_ranges.swap(false, Ordering::Relaxed) {
+            tracing::warn!(
+                origin = &*link.place,
+                "its shell gave no checksums of ranges; it is asked for those of whole files from now on"
+            );
+        }
     }
 
     /// So that it runs when the first checksum is wanted.
