@@ -148,7 +148,7 @@ impl Source {
         (reading.chunk, reading.blake3, reading.sha256) =
             done.map_err(|error| failure::local_io(&self.local.path, &self.local.local, &error))?;
         let end = offset + length as u64;
-        if self.sha256_of == Sha256Of::EachRange && (end % self.range_bytes() == 0 || end == self.local.size_bytes) {
+        if self.sha256_of == Sha256Of::EachRange && (end.is_multiple_of(self.range_bytes()) || end == self.local.size_bytes) {
             let ended = reading.sha256.replace(Sha256::new()).expect("ranges are hashed");
             reading.ranges.push(ended.finalize().into());
         }
