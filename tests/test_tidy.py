@@ -127,8 +127,8 @@ def test_python_sizes() -> None:
     assert_none(chain.from_iterable(rules.size_findings(parsed(path), text_of(path), path) for path in python_files()))
 
 
-def test_rust_sizes() -> None:
-    assert_none(chain.from_iterable(rules.rust_size_findings(text_of(path), path) for path in tracked() if path.endswith(".rs")))
+def test_rust() -> None:
+    assert_none(chain.from_iterable(rules.rust_findings(text_of(path), path) for path in tracked() if path.endswith(".rs")))
 
 
 def test_manners() -> None:
@@ -286,7 +286,7 @@ def docstring(source: str) -> Iterator[str]:
 
 
 def rust(source: str) -> Iterator[str]:
-    return rules.rust_size_findings(source, "x.rs")
+    return rules.rust_findings(source, "x.rs")
 
 
 def unfinished(source: str) -> Iterator[str]:
@@ -308,12 +308,7 @@ def rust_function_of(lines: int) -> str:
 CASES: list[tuple[str, Check, str, str]] = [
     ("up a layer", layers("stager.model.files"), "from stager.planning import plan", "from stager.model import ids"),
     ("up two layers, plain import", layers("stager.planning.plan"), "import stager.ports", "import stager.model.files"),
-    (
-        "inside a function",
-        layers("stager.scheduler.machine"),
-        "def f():\n    from stager.driver import drive",
-        "def f():\n    from stager.planning.plan import Plan",
-    ),
+    ("in a function", layers("stager.scheduler.state"), "def f():\n    import stager.driver", "def f():\n    import stager.planning.plan"),
     ("a neighbour", layers("stager.adapters.journal"), "from stager.readers.native import read", "from stager.ports import Journal"),
     (
         "a neighbour in the sixth layer",
@@ -355,6 +350,7 @@ CASES: list[tuple[str, Check, str, str]] = [
     ("anything in a contract, by its module", typed, "import typing\nx: typing.Any", "import typing\nx: typing.Protocol"),
     ("docstring", docstring, "x = 1", '"""What for."""'),
     ("unfinished", unfinished, "# TO" + "DO: more", "# to do is to be"),
+    ("the place of a clone", rust, 'x(env!("CARGO_MANIFEST_DIR"))', 'x(env::var("CARGO_MANIFEST_DIR"), env!("CARGO_PKG_NAME"))'),
     ("long function in Rust", rust, rust_function_of(61), rust_function_of(60)),
     ("long file in Rust", rust, "x();\n" * 501, "x();\n" * 400 + "\n#[cfg(test)]\nmod tests {\n" + "x();\n" * 200),
 ]

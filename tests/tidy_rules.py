@@ -212,7 +212,19 @@ def dead_modules(sources: Mapping[str, ast.AST], entry_points: Set[str], package
     return sorted(f"{module}: no other module imports it; wire it up or delete it" for module in sources if module not in alive)
 
 
+BAKED_PLACE = re.compile(r'\b(?:option_)?env!\(\s*"CARGO_(?:MANIFEST_(?:DIR|PATH)|WORKSPACE_DIR)"')
 RUST_FUNCTION = re.compile(r"^(\s*)(?:pub(?:\([a-z]+\))? )?(?:const )?(?:async )?(?:unsafe )?(?:extern \"C\" )?fn (\w+)", re.MULTILINE)
+
+
+def baked_place_findings(text: str, where: str) -> Iterator[str]:
+    """Clones share what is built: a test that holds the place of the clone it was built in fails when that one is gone."""
+    for match in BAKED_PLACE.finditer(text):
+        yield f"{where}:{text[: match.start()].count(chr(10)) + 1}: the place of a clone is built in; ask std::env::var when it runs"
+
+
+def rust_findings(text: str, where: str) -> Iterator[str]:
+    yield from rust_size_findings(text, where)
+    yield from baked_place_findings(text, where)
 
 
 def rust_size_findings(text: str, where: str) -> Iterator[str]:

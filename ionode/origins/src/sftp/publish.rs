@@ -19,7 +19,7 @@ use super::directories::Directories;
 use super::link::Link;
 use super::opened::{put_on_disk, Opened};
 use super::pool::{Lease, Pool};
-use super::range_sums::{RangeSums, Said};
+use super::range_sums::{Answered, RangeSums};
 use super::read::{compared, connections_worth, content_hash, hash, IN_FLIGHT, SMALL_PIECES};
 use super::shell::Shell;
 use super::site::Site;
@@ -322,7 +322,7 @@ impl Job<'_> {
         let (remote, size_bytes) = (self.site.remote(&self.temporary), self.upload.size_bytes);
         if let Some(ranges) = ranges {
             let said = ranges.said().await;
-            if said == Said::Same {
+            if said == Answered::Same {
                 return Ok((Verified::RemoteChecksum, 0));
             }
             self.by.shell.said_of_ranges(link, said);

@@ -29,7 +29,7 @@ const COMMAND: &str = r#"xargs -0 -n 4 sh -c 'dd if="$1" bs="$2" skip="$3" count
 
 /// What the shell said of all ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Answered {
     Same,
     Other,
     /// No shell, no such command, or it took too long.
@@ -45,7 +45,7 @@ pub struct RangeSums {
     left_bytes: Vec<AtomicU64>,
     written: UnboundedSender<Written>,
     /// It ends by itself when this does, and with it the command.
-    asking: JoinHandle<Said>,
+    asking: JoinHandle<Answered>,
 }
 
 struct Written {
@@ -77,14 +77,14 @@ impl RangeSums {
     }
 
     /// After the last piece.
-    pub async fn said(self) -> Said {
+    pub async fn said(self) -> Answered {
         let is_whole = self.left_bytes.iter().all(|left| left.load(Ordering::Acquire) == 0);
         drop(self.written);
         let said = self.asking.await.expect("asking does not panic");
         if is_whole {
             said
         } else {
-            Said::Nothing
+            Answered::Nothing
         }
     }
 }
@@ -107,9 +107,9 @@ impl File {
     }
 }
 
-async fn ask(ssh: &Handle<Client>, file: &File, written: UnboundedReceiver<Written>) -> Said {
-    let Ok(channel) = ssh.channel_open_session().await else { return Said::NoChannel };
-    let Ok(Some(channel)) = tokio::time::timeout(timeout(0), started(channel, COMMAND)).await else { return Said::Nothing };
+async fn ask(ssh: &Handle<Client>, file: &File, written: UnboundedReceiver<Written>) -> Answered {
+    let Ok(channel) = ssh.channel_open_session().await else { return Answered::NoChannel };
+    let Ok(Some(channel)) = tokio::time::timeout(timeout(0), started(channel, COMMAND)).await else { return Answered::Nothing };
     let (answers, questions) = channel.split();
     let said = compared(file, written, &questions, answers).await;
     questions.eof().await.ok();
@@ -122,7 +122,7 @@ async fn compared(
     mut written: UnboundedReceiver<Written>,
     questions: &ChannelWriteHalf<Msg>,
     mut answers: ChannelReadHalf,
-) -> Said {
+) -> Answered {
     let (mut expected, mut since, mut rest) = (VecDeque::<Sum>::new(), Instant::now(), Vec::new());
     let (mut sending, mut is_all_asked) = (Fuse::terminated(), false);
     while !(is_all_asked && expected.is_empty()) {
@@ -140,7 +140,7 @@ async fn compared(
                 None => is_all_asked = true,
             },
             sent = &mut sending => if sent.is_err() {
-                return Said::Nothing;
+                return Answered::Nothing;
             },
             message = answers.wait() => match message {
                 Some(ChannelMsg::Data { data }) => {
@@ -148,21 +148,21 @@ async fn compared(
                     while let Some(line) = line_of(&mut rest) {
                         match parsed(&line).zip(expected.pop_front()) {
                             Some((found, wanted)) if found == wanted => since = Instant::now(),
-                            Some(_) => return Said::Other,
-                            None => return Said::Nothing,
+                            Some(_) => return Answered::Other,
+                            None => return Answered::Nothing,
                         }
                     }
                     if rest.len() > LINE_BYTES_MAX {
-                        return Said::Nothing;
+                        return Answered::Nothing;
                     }
                 }
-                None | Some(ChannelMsg::Failure | ChannelMsg::Eof | ChannelMsg::Close | ChannelMsg::ExitStatus { .. }) => return Said::Nothing,
+                None | Some(ChannelMsg::Failure | ChannelMsg::Eof | ChannelMsg::Close | ChannelMsg::ExitStatus { .. }) => return Answered::Nothing,
                 Some(_) => {}
             },
-            () = tokio::time::sleep_until(answer_due), if !expected.is_empty() => return Said::Nothing,
+            () = tokio::time::sleep_until(answer_due), if !expected.is_empty() => return Answered::Nothing,
         }
     }
-    Said::Same
+    Answered::Same
 }
 
 #[cfg(test)]

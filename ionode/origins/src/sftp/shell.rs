@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::link::Link;
-use super::range_sums::Said;
+use super::range_sums::Answered;
 
 pub struct Shell {
     usable: AtomicBool,
@@ -28,8 +28,8 @@ impl Shell {
     }
 
     /// What it said of the ranges of a file. A shell that gave no answer is asked for whole files from then on.
-    pub fn said_of_ranges(&self, link: &Link, said: Said) {
-        if said == Said::Nothing && link.is_alive() && self.knows_ranges.swap(false, Ordering::Relaxed) {
+    pub fn said_of_ranges(&self, link: &Link, said: Answered) {
+        if said == Answered::Nothing && link.is_alive() && self.knows_ranges.swap(false, Ordering::Relaxed) {
             tracing::warn!(
                 origin = &*link.place,
                 "its shell gave no checksums of ranges; it is asked for those of whole files from now on"
