@@ -6,6 +6,7 @@ Errors are raised as StagerError.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -119,7 +120,9 @@ class Client:
     def _exchange(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
         if self.connection is None:
             self.connection = UnixConnection(self.socket_path, self.timeout_s)
-        self.connection.request(method, target, body, dict(headers))
+        # It may answer before it has read all, and go: its answer is there all the same.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.request(method, target, body, dict(headers))
         response = self.connection.getresponse()
         return response.status, response.read()
 
