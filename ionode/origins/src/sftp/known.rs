@@ -17,7 +17,7 @@ pub struct KnownKeys {
     alias: Option<String>,
     files: Vec<PathBuf>,
     entries: Vec<Entry>,
-    /// Answered of the bare host name: what `[host]:port` falls back to, as in OpenSSH, and only to accept.
+    /// Said of the bare host name: what `[host]:port` falls back to, as in OpenSSH, and only to accept.
     portless: Vec<Entry>,
 }
 

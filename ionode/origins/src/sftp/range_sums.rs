@@ -108,7 +108,7 @@ impl File {
 }
 
 async fn ask(ssh: &Handle<Client>, file: &File, written: UnboundedReceiver<Written>) -> Answered {
-    let Ok(channel) = ssh.channel_open_session().await else { return Answered::NoChannel };
+    let Ok(Ok(channel)) = tokio::time::timeout(timeout(0), ssh.channel_open_session()).await else { return Answered::NoChannel };
     let Ok(Some(channel)) = tokio::time::timeout(timeout(0), started(channel, COMMAND)).await else { return Answered::Nothing };
     let (answers, questions) = channel.split();
     let said = compared(file, written, &questions, answers).await;
