@@ -75,18 +75,25 @@ async fn a_shell_that_lies_of_a_range_costs_a_reading() {
     let bytes = content(2, SIZE_BYTES);
     assert_eq!(put(&place, "first", &bytes).await.verified, Verified::Readback);
     assert!(std::fs::read(sshd.base().join("first")).unwrap() == bytes);
-    assert_eq!(put(&place, "second", &bytes).await.verified, Verified::RemoteChecksum, "it is asked again");
+    let asked = lines_of(&log);
+    assert_eq!(put(&place, "second", &bytes).await.verified, Verified::RemoteChecksum);
+    assert_eq!(lines_of(&log), asked + 1, "it is asked for the whole file");
 }
 
 /// A shell without `dd`, or with a command that says nothing of standard input.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shell_that_says_nothing_of_ranges_is_asked_for_whole_files() {
     let sshd = Sshd::start("LogLevel VERBOSE");
-    let place = place(&sshd, "#!/bin/sh\n[ $# = 0 ] && exit 1\nexec /usr/bin/sha256sum \"$@\"\n");
+    let log = sshd.directory.path().join("asked");
+    let script = format!("#!/bin/sh\necho one >>{}\n[ $# = 0 ] && exit 1\nexec /usr/bin/sha256sum \"$@\"\n", log.display());
+    let place = place(&sshd, &script);
     let bytes = content(3, SIZE_BYTES);
     assert_eq!(put(&place, "first", &bytes).await.verified, Verified::Readback);
     assert_eq!(put(&place, "second", &bytes).await.verified, Verified::RemoteChecksum);
     assert!(std::fs::read(sshd.base().join("second")).unwrap() == bytes);
+    let asked = lines_of(&log);
+    assert_eq!(put(&place, "third", &bytes).await.verified, Verified::RemoteChecksum);
+    assert_eq!(lines_of(&log), asked + 1, "for the whole file");
 }
 
 /// What is not what was sent is found, by the range that it lies in.

@@ -320,12 +320,12 @@ impl Job<'_> {
     /// By the server's shell where that proves it, else by reading everything back through a fresh handle.
     async fn verify(&self, link: &Arc<Link>, hashes: &Hashes, ranges: Option<RangeSums>) -> Result<(Verified, u64), ApiError> {
         let (remote, size_bytes) = (self.site.remote(&self.temporary), self.upload.size_bytes);
-        if let Some(ranges) = ranges {
-            let said = ranges.said().await;
-            if said == Answered::Same {
-                return Ok((Verified::RemoteChecksum, 0));
-            }
-            self.by.shell.said_of_ranges(link, said);
+        let said_of_ranges = match ranges {
+            Some(ranges) => Some(ranges.said().await),
+            None => None,
+        };
+        if said_of_ranges == Some(Answered::Same) {
+            return Ok((Verified::RemoteChecksum, 0));
         }
         if let Some(expected) = hashes.sha256 {
             if self.by.shell.sha256(link, &remote, size_bytes).await == Some(expected) {
@@ -334,7 +334,10 @@ impl Job<'_> {
         }
         let opened = Opened::file(link, &remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, &self.path))?;
         match hash(self.site, &opened, &self.path, size_bytes, &self.upload.pace).await {
-            Ok(found) if found == hashes.blake3 => Ok((Verified::Readback, size_bytes)),
+            Ok(found) if found == hashes.blake3 => {
+                said_of_ranges.inspect(|said| self.by.shell.was_no_help(link, *said));
+                Ok((Verified::Readback, size_bytes))
+            }
             Err(error) if error.code != Code::ShortRead => Err(error),
             _ => Err(failure::written_differs(&self.path, &self.site.place)),
         }

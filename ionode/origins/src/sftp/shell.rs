@@ -27,12 +27,13 @@ impl Shell {
         self.is_usable() && self.knows_ranges.load(Ordering::Relaxed)
     }
 
-    /// What it said of the ranges of a file. A shell that gave no answer is asked for whole files from then on.
-    pub fn said_of_ranges(&self, link: &Link, said: Answered) {
-        if said == Answered::Nothing && link.is_alive() && self.knows_ranges.swap(false, Ordering::Relaxed) {
+    /// It said this of the ranges of a file that is what was sent: from then on it is asked for whole files, without `dd` for one.
+    pub fn was_no_help(&self, link: &Link, said: Answered) {
+        let is_of_shell = matches!(said, Answered::Other | Answered::Nothing);
+        if is_of_shell && link.is_alive() && self.knows_ranges.swap(false, Ordering::Relaxed) {
             tracing::warn!(
                 origin = &*link.place,
-                "its shell gave no checksums of ranges; it is asked for those of whole files from now on"
+                "its shell gave no right checksums of ranges; it is asked for those of whole files from now on"
             );
         }
     }
