@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the profile of Cargo.toml that tests, checks and the demos are built in: `release` where a
+# Prints the profile of Cargo.toml that the I/O node of tests and demos is built in: `release` where a
 # release was built already, else `quick`.
 set -euo pipefail
 target="${CARGO_TARGET_DIR:-$HOME/.cache/stager/target}"

@@ -24,8 +24,7 @@ if ! command -v linux.uml >/dev/null || [ "$(id -u)" -ne 0 ]; then
     echo "cgroup_tests: run it as root, with a kernel in user mode: apt-get install user-mode-linux" >&2
     exit 1
 fi
-profile="$(scripts/cargo_profile.sh)"
-tests="$(cargo test --profile "$profile" --locked -p stager-reaper --test reaper --no-run 2>&1 | sed -n 's/.*Executable.*(\(.*\))$/\1/p')"
+tests="$(cargo test --profile quick --locked -p stager-reaper --test reaper --no-run 2>&1 | sed -n 's/.*Executable.*(\(.*\))$/\1/p')"
 [ -x "$tests" ] || { echo "cgroup_tests: the tests were not built" >&2 && exit 1; }
 said="$(mktemp)"
 trap 'rm -f "$said"' EXIT

@@ -13,10 +13,7 @@ setup_s=$SECONDS
 
 # cargo_side: what it says is shown in one piece, when it is over.
 cargo_side() {
-    local status=0 profile how begun=$SECONDS
-    profile="$(scripts/cargo_profile.sh)"
-    how=(--profile "$profile" --locked)
-    [ "$profile" = release ] || how+=(--no-default-features)
+    local status=0 begun=$SECONDS how=(--profile quick --no-default-features --locked)
     # Of what pytest leaves of the processor. What does not build is told by the next line.
     nice -n 5 cargo test --workspace --no-run --quiet "${how[@]}" >/dev/null 2>&1 || true
     "$python" scripts/cargo_tests.py || { status=1; echo "FAILED: tests of cargo"; }
