@@ -4,7 +4,6 @@
 mod place;
 mod sshd;
 
-use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,17 +16,9 @@ use stager_origins::{open, OriginConfig, SftpConfig, Verified};
 /// Three ranges of 16 MiB, the last one short.
 const SIZE_BYTES: usize = (40 << 20) + 123;
 
-fn shell_commands(sshd: &Sshd) -> usize {
-    sshd.log().matches("Starting session: command").count()
-}
-
 /// An account whose shell finds this program by the name of `sha256sum`.
 fn place(sshd: &Sshd, script: &str) -> DirectoryPlace {
-    let programs = sshd.directory.path().join("programs");
-    std::fs::create_dir(&programs).unwrap();
-    std::fs::write(programs.join("sha256sum"), script).unwrap();
-    std::fs::set_permissions(programs.join("sha256sum"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::write(sshd.directory.path().join(".bashrc"), format!("PATH={}:$PATH\n", programs.display())).unwrap();
+    sshd.give_program("sha256sum", script);
     let config = SftpConfig { shell_checksum: true, connections_max: Some(2), ..sshd.config() };
     DirectoryPlace::new(open(&OriginConfig::Sftp(config)).unwrap(), &sshd.base())
 }
@@ -58,7 +49,7 @@ async fn ranges_are_hashed_while_the_rest_is_on_its_way() {
     let uploaded = upload_as(&*place.origin, &source, odd, How::default(), &transfer_id(), &progress).await.unwrap();
     assert_eq!((uploaded.verified, uploaded.bytes_moved), (Verified::RemoteChecksum, SIZE_BYTES as u64));
     assert!(asked.load(Ordering::SeqCst) > 0, "none was asked for before the last byte was there");
-    assert_eq!((lines_of(&log), shell_commands(&sshd)), (3, 1), "(checksums, shells)");
+    assert_eq!((lines_of(&log), sshd.shell_commands()), (3, 1), "(checksums, shells)");
     assert!(std::fs::read(sshd.base().join(odd)).unwrap() == bytes);
     assert_eq!(place.raw_names(), [odd]);
 }

@@ -4,7 +4,6 @@ mod place;
 mod relay;
 mod sshd;
 
-use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -25,16 +24,8 @@ fn place(sshd: &Sshd, config: SftpConfig) -> DirectoryPlace {
 
 /// An account whose shell finds this program by the name.
 fn with_sha256sum(sshd: &Sshd, script: &str) -> SftpConfig {
-    let programs = sshd.directory.path().join("programs");
-    std::fs::create_dir(&programs).unwrap();
-    std::fs::write(programs.join("sha256sum"), script).unwrap();
-    std::fs::set_permissions(programs.join("sha256sum"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::write(sshd.directory.path().join(".bashrc"), format!("PATH={}:$PATH\n", programs.display())).unwrap();
+    sshd.give_program("sha256sum", script);
     SftpConfig { shell_checksum: true, ..sshd.config() }
-}
-
-fn shell_commands(sshd: &Sshd) -> usize {
-    sshd.log().matches("Starting session: command").count()
 }
 
 fn file_servers(sshd: &Sshd) -> usize {
@@ -67,7 +58,7 @@ async fn one_shell_a_connection_says_the_checksums_of_hundreds() {
     assert!(uploaded.iter().all(|one| (one.verified, one.bytes_moved) == (Verified::RemoteChecksum, 5000)));
     all_there(&sshd, 7, 300, 5000);
     nothing_unfinished(&place);
-    assert!((1..=2).contains(&shell_commands(&sshd)), "{} shells", shell_commands(&sshd));
+    assert!((1..=2).contains(&sshd.shell_commands()), "{} shells", sshd.shell_commands());
 }
 
 /// What takes long is done while a job runs that has finals.
@@ -80,11 +71,11 @@ async fn who_got_ready_neither_logs_in_nor_starts_a_shell_when_files_come() {
         place.origin.capabilities().get_ready.unwrap().get_ready(files).await;
         assert_eq!(relay.connections(), connections, "for {files} files");
         let give_up_at = Instant::now() + Duration::from_secs(30);
-        while shell_commands(&sshd) < connections && Instant::now() < give_up_at {
+        while sshd.shell_commands() < connections && Instant::now() < give_up_at {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         place.origin.capabilities().get_ready.unwrap().get_ready(files).await;
-        let before = (relay.connections(), shell_commands(&sshd));
+        let before = (relay.connections(), sshd.shell_commands());
         assert_eq!(before, (connections, connections), "for {files} files");
         // The first one has more channels, as there are no others for a while.
         let channels = if files < 100 { connections } else { connections + 2 };
@@ -93,7 +84,7 @@ async fn who_got_ready_neither_logs_in_nor_starts_a_shell_when_files_come() {
         }
         assert_eq!(file_servers(&sshd), channels, "for {files} files");
         assert_eq!(put(&place, "f", &content(1, 3000)).await.verified, Verified::RemoteChecksum);
-        assert_eq!((relay.connections(), shell_commands(&sshd)), before, "for {files} files");
+        assert_eq!((relay.connections(), sshd.shell_commands()), before, "for {files} files");
     }
 }
 
@@ -155,7 +146,7 @@ async fn where_two_channels_may_be_open_the_second_says_checksums() {
         let uploaded = put_many(&place, 3, 300, 2000).await;
         assert!(uploaded.iter().all(|one| one.verified == Verified::RemoteChecksum), "{is_ready}");
         all_there(&sshd, 3, 300, 2000);
-        assert_eq!((file_servers(&sshd), shell_commands(&sshd)), (1, 1));
+        assert_eq!((file_servers(&sshd), sshd.shell_commands()), (1, 1));
     }
 }
 
@@ -165,7 +156,7 @@ async fn a_command_that_finds_no_channel_says_nothing_of_the_shell() {
     let sshd = Sshd::start(&format!("{SHELL}\nMaxSessions 4"));
     let place = place(&sshd, SftpConfig { shell_checksum: true, connections_max: Some(1), ..sshd.config() });
     put_many(&place, 1, 300, 1000).await;
-    assert_eq!((file_servers(&sshd), shell_commands(&sshd)), (3, 1), "all four are taken");
+    assert_eq!((file_servers(&sshd), sshd.shell_commands()), (3, 1), "all four are taken");
     let large = put(&place, "large", &content(1, 9 << 20)).await;
     let small = put(&place, "small", &content(2, 1000)).await;
     assert_eq!((large.verified, small.verified), (Verified::Readback, Verified::RemoteChecksum));
@@ -281,7 +272,7 @@ async fn whatever_they_are_called_and_however_many_come() {
         assert_eq!(std::fs::read(sshd.base().join(&name)).unwrap(), content(n as u64, n % 3), "{name:?}");
     }
     nothing_unfinished(&place);
-    assert_eq!(shell_commands(&sshd), 1);
+    assert_eq!(sshd.shell_commands(), 1);
 }
 
 /// What the account's start files, or another `sha256sum`, say: only what is equal to what was sent proves anything.
@@ -295,7 +286,7 @@ async fn a_shell_that_lies_or_is_silent_costs_a_reading_and_nothing_else() {
         assert!(uploaded.iter().all(|one| one.verified == Verified::Readback), "{what}");
         all_there(&sshd, 2, 70, 3000);
         nothing_unfinished(&place);
-        assert!(shell_commands(&sshd) <= 4, "{what}: {} shells", shell_commands(&sshd));
+        assert!(sshd.shell_commands() <= 4, "{what}: {} shells", sshd.shell_commands());
     }
 }
 

@@ -115,6 +115,18 @@ impl Sshd {
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
+    /// How often it was asked to run a command.
+    pub fn shell_commands(&self) -> usize {
+        self.log().matches("Starting session: command").count()
+    }
+    /// The account's shell finds this program by the name, before all others.
+    pub fn give_program(&self, name: &str, script: &str) {
+        let programs = self.directory.path().join("programs");
+        std::fs::create_dir(&programs).unwrap();
+        std::fs::write(programs.join(name), script).unwrap();
+        std::fs::set_permissions(programs.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(self.directory.path().join(".bashrc"), format!("PATH={}:$PATH\n", programs.display())).unwrap();
+    }
     pub fn base(&self) -> PathBuf {
         self.directory.path().join("base")
     }
