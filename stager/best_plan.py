@@ -286,7 +286,7 @@ class Rehearsals:
         if entry.outcome is not RunOutcome.SUCCEEDED:
             return inf, inf
         direct_bytes = sum(world.executor.direct_bytes.values())
-        return entry.finished_at, transfers.fetched_bytes + transfers.uploaded_bytes + transfers.readback_bytes + direct_bytes
+        return entry.finished_at, transfers.fetched_bytes + transfers.uploaded_bytes + transfers.read_backs.moved_bytes + direct_bytes
 
     def _watch(self, machine: Machine, events: Sequence[Any], commands: Sequence[Any]) -> None:
         self._steps += len(events) + len(commands)

@@ -150,7 +150,7 @@ def report_of(world: SimWorld, workflow: Workflow, plan: Plan, truth: Plan, seen
         fetched_bytes=transfers.fetched_bytes,
         refetched_bytes=transfers.fetched_bytes - once,
         uploaded_bytes=transfers.uploaded_bytes,
-        readback_bytes=transfers.readback_bytes,
+        readback_bytes=transfers.read_backs.moved_bytes,
         spilled_bytes=max(0, transfers.uploaded_bytes - final_bytes),
         read_bytes=read_bytes,
         hit_rate=max(0.0, 1 - (transfers.fetched_bytes + direct_bytes) / read_bytes) if read_bytes else None,

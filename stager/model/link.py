@@ -16,7 +16,7 @@ stretch, and at least what it carried of one large file; and what files wait for
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isclose
 
@@ -120,13 +120,18 @@ class Stretch:
     begun_at: float = 0.0
 
 
-def measured(moves: Iterable[Move]) -> Measured:
-    """From transfers with one origin, in any order."""
+def measured(moves: Iterable[Move], reads_behind: Callable[[float], bool] = lambda size_bytes: False) -> Measured:
+    """From transfers with one origin, in any order. `reads_behind`: whether files of this size are read back while they are written."""
     ordered = sorted(moves, key=lambda move: (move.ended_at, move.begun_at, move.run))
     weights = run_weights(ordered)
     large = union((move.begun_at, move.ended_at) for move in ordered if move.moved_bytes > SMALL_BYTES)
     fetch = seen_of([move for move in ordered if move.is_fetch and move.moved_bytes > 0], large, weights, None)
-    upload = seen_of([move for move in ordered if not move.is_fetch and move.moved_bytes > 0], large, weights, fetch.bytes_per_s)
+    uploads = [
+        replace(move, read_back=False) if move.read_back and reads_behind(move.moved_bytes) else move
+        for move in ordered
+        if not move.is_fetch and move.moved_bytes > 0
+    ]
+    upload = seen_of(uploads, large, weights, fetch.bytes_per_s)
     login_s = login_of(ordered, weights, fetch, upload)
     return Measured(
         fetch.bytes_per_s,

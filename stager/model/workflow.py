@@ -28,6 +28,8 @@ class OriginKind(StrEnum):
     HTTP = "http"
 
 
+# A larger file that is read back comes while the rest of it is on its way: four requests over ssh (ionode/origins/src/sftp/read.rs).
+READ_BEHIND_BYTES = 4 * 255 * 1024
 # Options of an origin that say how fast or by which way, not who may see what.
 TUNING = frozenset(("bandwidth", "connections_max", "mount_point", "shell_checksum", "verify_source"))
 
@@ -86,12 +88,19 @@ class Origin:
         return digest_of("link", *self.identity, dict(self.options).get("bandwidth", ""))
 
     @property
+    def is_over_ssh(self) -> bool:
+        return self.kind in (OriginKind.SFTP, OriginKind.SSHFS)
+
+    def reads_behind(self, size_bytes: float) -> bool:
+        """Whether a file of this size that is read back comes while the rest of it is on its way."""
+        return self.is_over_ssh and size_bytes > READ_BEHIND_BYTES
+
+    @property
     def is_read_back(self) -> bool:
         """Whether a file that is written there crosses the WAN once more, to be verified: over ssh, where its host may not be asked for a
         checksum (it may unless the workflow says no).
         """
-        over_ssh = self.kind in (OriginKind.SFTP, OriginKind.SSHFS)
-        return over_ssh and dict(self.options).get("shell_checksum", "true").lower() not in ("true", "yes", "1")
+        return self.is_over_ssh and dict(self.options).get("shell_checksum", "true").lower() not in ("true", "yes", "1")
 
     @property
     def bytes_per_s_max(self) -> float | None:

@@ -13,7 +13,7 @@ from math import inf
 
 from stager.model.topology import Topology
 from stager.model.units import counted
-from stager.model.workflow import Graph, Workflow, bandwidths_of, graph_of
+from stager.model.workflow import Graph, Origin, Workflow, bandwidths_of, graph_of
 from stager.planning.links import is_read_back
 from stager.planning.plan import Access, Plan
 
@@ -196,6 +196,7 @@ class Needs:
         self.fetched = [lfn for lfn, readers in graph.readers.items() if readers and lfn in self.staged and lfn in self.places]
         self.finals = [lfn for lfn in graph.producer if self.goes_to(lfn)]
         self.read_back = read_back_of(workflow, self.finals, topology)
+        self.read_behind = {lfn for lfn, origin in self.read_back.items() if origin.reads_behind(self.size_bytes[lfn])}
         self.begin_s = self.beginnings()
         self.after_s = self.endings()
 
@@ -226,7 +227,15 @@ class Needs:
 
     def upload_s(self, lfn: str) -> float:
         """Until it is verified there."""
-        return self.transfer_s(lfn, self.goes_to(lfn), fetch=False) + self.readback_s(lfn) if self.goes_to(lfn) else 0.0
+        if not self.goes_to(lfn):
+            return 0.0
+        there_s, back_s = self.transfer_s(lfn, self.goes_to(lfn), fetch=False), self.readback_s(lfn)
+        return max(there_s, self.before_back_s(lfn) + back_s)
+
+    def before_back_s(self, lfn: str) -> float:
+        """From when the job has made a final until it may come back: a large one comes behind its writes."""
+        way = self.ways[self.goes_to(lfn)]
+        return way.before_upload_s if lfn in self.read_behind else self.transfer_s(lfn, self.goes_to(lfn), fetch=False)
 
     def readback_s(self, lfn: str) -> float:
         """Of a final: it comes back over the link and the network, and passes no disk."""
@@ -285,15 +294,13 @@ class Needs:
             beside = min(self.ways[url].fetch_file_bytes for url in places)
             parts = [(first_s, (self.size_bytes[lfn] + beside) / rate, self.after_fetch_s(lfn)) for lfn in inside]
             back = [lfn for lfn in self.finals if lfn in self.read_back and self.goes_to(lfn) in places]
-            parts += [
-                (self.made_s(lfn) + self.transfer_s(lfn, self.goes_to(lfn), fetch=False), self.size_bytes[lfn] / rate, 0.0) for lfn in back
-            ]
+            parts += [(self.made_s(lfn) + self.before_back_s(lfn), self.size_bytes[lfn] / rate, 0.0) for lfn in back]
             terms.append(term_of(Limit.WAN, f"bytes fetched from {' and '.join(places)}", parts))
         finals: dict[str, list[Part]] = {}
         for lfn in self.finals:
             way = self.ways[self.goes_to(lfn)]
             length_s = (self.size_bytes[lfn] + way.upload_file_bytes) / way.upload_bytes_per_s
-            part = (self.made_s(lfn) + way.before_upload_s, length_s, self.readback_s(lfn))
+            part = (self.made_s(lfn) + way.before_upload_s, length_s, 0.0 if lfn in self.read_behind else self.readback_s(lfn))
             finals.setdefault(self.goes_to(lfn), []).append(part)
         return [*terms, *(term_of(Limit.WAN, f"bytes uploaded to {url}", parts) for url, parts in finals.items())]
 
@@ -330,10 +337,10 @@ def places_of(workflow: Workflow) -> dict[str, tuple[str, ...]]:
     }
 
 
-def read_back_of(workflow: Workflow, finals: Iterable[str], topology: Topology) -> set[str]:
-    """Those that cross the WAN once more to be verified."""
+def read_back_of(workflow: Workflow, finals: Iterable[str], topology: Topology) -> dict[str, Origin]:
+    """Those that cross the WAN once more to be verified, and where they lie."""
     goes = {lfn: destination.location.origin for lfn in finals if (destination := workflow.files[lfn].destination) is not None}
-    return {lfn for lfn, origin in goes.items() if is_read_back(workflow.origins[origin], topology.link(origin))}
+    return {lfn: workflow.origins[name] for lfn, name in goes.items() if is_read_back(workflow.origins[name], topology.link(name))}
 
 
 def ways_of(workflow: Workflow, topology: Topology) -> dict[str, Way]:

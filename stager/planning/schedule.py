@@ -207,7 +207,7 @@ def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology
         there = begun + weighs / link.upload_by(1)
         ends.append(there)
         if comes_back[origin]:
-            begun = max(back.get(origin, 0.0), there)
+            begun = max(back.get(origin, 0.0), begun if workflow.origins[origin].reads_behind(size) else there)
             back[origin] = begun + size / link.fetch_by(nodes)
             ends.append(begun + size / link.fetch_by(1))
     return max(ends, default=0.0)

@@ -60,7 +60,7 @@ def load_links(settings: Settings, workflow: Workflow) -> tuple[OriginLink, ...]
         name: [move for link in dict.fromkeys((origin.link, origin.link_of_place)) for move in seen.get(link, ())]
         for name, origin in sorted(workflow.origins.items())
     }
-    return tuple(measured(told).of(name) for name, told in found.items() if told)
+    return tuple(measured(told, workflow.origins[name].reads_behind).of(name) for name, told in found.items() if told)
 
 
 def load_copying(settings: Settings) -> Copying:

@@ -18,6 +18,7 @@ from stager.scheduler import commands as cmd
 from stager.sim.clock import Clock
 from stager.sim.links import Flow, Links
 from stager.sim.node import Replica, SimNode
+from stager.sim.ways import way_between
 
 if TYPE_CHECKING:
     from stager.sim.transfers import Moving
@@ -45,13 +46,6 @@ def whole_content(parts: list[Replica]) -> str | None:
     """None: they are not parts of the same."""
     contents = {part.content for part in parts}
     return contents.pop().removeprefix("part of ") if len(contents) == 1 else None
-
-
-def way_between(source: SimNode, node: SimNode) -> tuple[str, ...]:
-    """A part that the node has itself passes its disk once."""
-    if source is node:
-        return (f"disk:{node.id}",)
-    return (f"disk:{source.id}", f"out:{source.id}", f"in:{node.id}", f"disk:{node.id}")
 
 
 class Assemblies:

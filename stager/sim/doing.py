@@ -31,7 +31,9 @@ def copy_replica(world: SimWorld, command: cmd.CopyReplica | cmd.AssembleStripes
 def upload(world: SimWorld, command: cmd.Upload) -> None:
     node, origin = world.nodes[command.node], world.origin_of(command.run, command.origin)
     if node.answers:
-        world.transfers.accept(command, node, origin, world.executor.runs[command.run].comes_back[command.origin])
+        run = world.executor.runs[command.run]
+        behind = run.workflow.origins[command.origin].reads_behind(command.size_bytes)
+        world.transfers.accept(command, node, origin, run.comes_back[command.origin], behind)
 
 
 def reprioritize(world: SimWorld, command: cmd.Reprioritize) -> None:

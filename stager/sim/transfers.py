@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from heapq import heappop, heappush
 from math import inf
 from typing import Any
@@ -19,13 +18,15 @@ from stager.model.errors import NEWER_CODE, ErrorClass, Fault
 from stager.planning.transport import may_begin
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.sim.assembly import Assemblies, Hop, part_content, way_between
+from stager.sim.assembly import Assemblies, Hop, part_content
 from stager.sim.clock import Clock
 from stager.sim.divided import DividedLinks
 from stager.sim.faults import ORIGIN_FAULTS, Faults
 from stager.sim.links import Flow, Links
 from stager.sim.node import Full, SimNode
 from stager.sim.origin import SimOrigin
+from stager.sim.read_back import ComingBack, ReadBacks
+from stager.sim.ways import LINES, way_of
 
 BETWEEN_NODES_S = 0.001
 LOST_SOURCE = Fault(ErrorClass.TRANSIENT, "connection_lost", "the node that it was copied from does not answer")
@@ -33,15 +34,12 @@ DEMAND_BELOW = 10
 # A node sends what a job waits for before the rest, piece by piece, and of the rest a few all the same.
 URGENT_WEIGHT = 8
 UNREACHABLE_AFTER_S = 0.5
-# Of a way, those that lead to the origin: the link and the node's line.
-LINES = 2
-WAYS_KEPT = 10_000
 
 
 class Moving(Struct):
     """`state`: queued, connecting, moving, ended. `source`: the node that it is copied from; None for what goes from or to `origin`.
-    `to_read_back`: it is an upload that has still to be read back at its origin. `left_bytes` None: all that it moves is under way; else
-    that follows what the file costs.
+    `to_read_back`: it is an upload that has still to be read back at its origin; `coming_back`: while it is written. `left_bytes` None: all
+    that it moves is under way; else that follows what the file costs.
     """
 
     command: cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica | cmd.Upload
@@ -54,6 +52,7 @@ class Moving(Struct):
     fault: Fault | None = None
     source: SimNode | None = None
     to_read_back: bool = False
+    coming_back: ComingBack | None = None
     hops: list[Hop] = []
     verified: str = "remote_checksum"
     urgent: bool = False
@@ -158,14 +157,16 @@ class TransferTable:
         self.fetched_bytes = 0
         self.uploaded_bytes = 0
         self.copied_bytes = 0
-        self.readback_bytes = 0
         self.divided = DividedLinks(links, clock)
         self.assemblies = Assemblies(clock, links, self._made, self._fail)
+        self.read_backs = ReadBacks(clock, links, self.flow_ended)
         self._lanes: dict[tuple[str, str], Lane] = {}
 
-    def accept(self, command: cmd.Fetch | cmd.Upload, node: SimNode, origin: SimOrigin, is_read_back: bool = False) -> None:
+    def accept(
+        self, command: cmd.Fetch | cmd.Upload, node: SimNode, origin: SimOrigin, is_read_back: bool = False, behind: bool = False
+    ) -> None:
         """The same id again changes nothing but the priority; of one that has ended the result is told again. `is_read_back`: as the origin
-        has it of what is written there.
+        has it of what is written there; `behind`: while it is written.
         """
         if command.transfer in self.open:
             self.reprioritize(command.transfer, command.priority)
@@ -188,6 +189,7 @@ class TransferTable:
                 return
         elif type(command) is cmd.Upload:
             moving.is_incoming, moving.to_read_back = False, is_read_back
+            moving.coming_back = ComingBack(moving) if is_read_back and behind else None
             if node.sound(command.reads or command.file, command.generation) is None:
                 message = f"{command.lfn}: replica {command.generation} is not there to be uploaded"
                 self._fail(moving, Fault(ErrorClass.INVALID_INPUT, "replica_unknown", message, command.lfn))
@@ -275,6 +277,7 @@ class TransferTable:
         if moving.left_bytes is not None:
             size, moving.left_bytes = moving.left_bytes, None
             moving.flow = self._links.start(self._clock.now, way_of(moving), size, moving, weight_of(moving))
+            self.read_backs.begin(moving)
             return
         fault, command = moving.fault or self._origin_fault(moving), moving.command
         if fault is None and moving.source is not None:
@@ -287,12 +290,7 @@ class TransferTable:
             assert moving.source is not None
             replica = moving.source.replicas[command.file, command.source_generation]
             self._made(moving, replica.content, replica.size_bytes)
-        elif moving.to_read_back:
-            moving.to_read_back, moving.verified = False, "readback"
-            size_bytes = command.size_bytes
-            self.readback_bytes += size_bytes
-            moving.flow = self._links.start(self._clock.now, way_back_of(moving), size_bytes, moving)
-        elif type(command) is cmd.Upload:
+        elif type(command) is cmd.Upload and self.read_backs.is_back(moving):
             self._end_upload(moving, command)
 
     def _pump(self, lane: Lane) -> None:
@@ -334,6 +332,7 @@ class TransferTable:
             # Work of the lines that moves nothing, and passes no network and no disk.
             moving.left_bytes, size, way = size, file_s * lane.rate(self._links, moving), way[:LINES]
         moving.flow = self._links.start(self._clock.now, way, size, moving, weight_of(moving))
+        self.read_backs.begin(moving)
 
     def _origin_fault(self, moving: Moving) -> Fault | None:
         origin = moving.origin
@@ -445,6 +444,7 @@ class TransferTable:
         """Frees its reservation, its stream and its share of the links."""
         if moving.flow is not None:
             self._links.stop(self._clock.now, moving.flow)
+        self.read_backs.stop(moving)
         if moving.hops:
             self.assemblies.stop(moving)
         had_stream = moving.state in ("connecting", "moving")
@@ -465,29 +465,7 @@ def weight_of(moving: Moving) -> int:
     return URGENT_WEIGHT if moving.is_incoming and moving.urgent else 1
 
 
-def way_of(moving: Moving) -> tuple[str, ...]:
-    """The links that its bytes pass."""
-    here = moving.node.id
-    if moving.source is not None:
-        return way_between(moving.source, moving.node)
-    assert moving.origin is not None
-    return way_to(moving.origin.url, here, moving.is_incoming)
-
-
 def done_before(command: cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica, node: SimNode, at: float, token: str = "") -> ev.TransferDone:
     """Committed by an earlier life of the node."""
     there = node.replicas[command.file, command.transfer]
     return ev.TransferDone(at=at, node=node.id, transfer=command.transfer, size_bytes=there.size_bytes, blake3=there.content, token=token)
-
-
-@lru_cache(maxsize=WAYS_KEPT)
-def way_to(url: str, node: str, incoming: bool) -> tuple[str, ...]:
-    """The same few again and again, and what is made once is looked up faster."""
-    way, network = ("fetch", "in") if incoming else ("upload", "out")
-    return (f"{way}:{url}", f"line:{way}:{url}:{node}", f"{network}:{node}", f"disk:{node}")
-
-
-def way_back_of(moving: Moving) -> tuple[str, ...]:
-    """Of what is read back of an upload: into its node, where it is hashed and passes no disk."""
-    assert moving.origin is not None, "only uploads are read back"
-    return (f"fetch:{moving.origin.url}", f"line:fetch:{moving.origin.url}:{moving.node.id}", f"in:{moving.node.id}")

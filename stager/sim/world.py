@@ -34,6 +34,7 @@ from stager.sim.host import SimHost, is_to_begin
 from stager.sim.links import Links
 from stager.sim.node import SimNode, known_nodes
 from stager.sim.origin import SimOrigin, Stored, external_content
+from stager.sim.read_back import ComingBack
 from stager.sim.sampling import Spread, Uncertainties, fraction
 from stager.sim.transfers import Moving, TransferTable
 from stager.sim.troubles import Troubles
@@ -417,6 +418,8 @@ class SimWorld:
                     self.transfers.flow_ended(subject)
                 elif type(subject) is Hop:
                     self.transfers.assemblies.passed(subject)
+                elif type(subject) is ComingBack:
+                    self.transfers.read_backs.passed(subject)
                 else:
                     self.executor.flow_ended(subject)
         clock.run_due()

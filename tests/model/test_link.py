@@ -77,14 +77,23 @@ def test_a_simulated_link_is_found_to_be_what_it_is(
 @settings(max_examples=20, deadline=None)
 @given(RATES, RATES, LARGE)
 def test_what_is_read_back_is_not_the_uploads_own_time(fetch: float, upload: float, size: int) -> None:
-    link = OriginLink("lab", fetch, upload, 0.001)
-    moves = simulated_over(link, lab(read_back=True), "w-1", [size], [size])
+    link = OriginLink("lab", fetch, upload, 0.001, reads_back=True)
+    moves = simulated_over(link, Origin("lab", OriginKind.S3, "s3://lab/d"), "w-1", [size], [size])
     assert [each.read_back for each in moves] == [False, True]
     assert measured(moves).reads_back
     assert not measured([replace(each, read_back=False) for each in moves]).reads_back
     many = [replace(moves[1], read_back=number < 2) for number in range(4)]
     assert not measured(many).reads_back
     assert measured(moves).upload_bytes_per_s == pytest.approx(upload, rel=0.05)
+
+
+@settings(max_examples=20, deadline=None)
+@given(RATES, RATES, LARGE)
+def test_what_is_read_back_while_it_is_written_takes_as_long_as_the_slower_way(fetch: float, upload: float, size: int) -> None:
+    origin = lab(read_back=True)
+    found = measured(simulated_over(OriginLink("lab", fetch, upload, 0.001), origin, "w-1", [size], [size]), origin.reads_behind)
+    assert found.reads_back
+    assert found.upload_bytes_per_s == pytest.approx(min(fetch, upload), rel=0.05)
 
 
 def test_of_nothing_nothing_is_known_and_the_link_is_as_is_usual() -> None:

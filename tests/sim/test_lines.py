@@ -70,6 +70,18 @@ def test_uploads_go_over_the_line_and_what_is_read_back_comes_over_the_other() -
     assert simulated(OUT, replace(WIDE, node_fetch_bytes_per_s=20.0), {})[0] == pytest.approx(2.0 + 10.0, abs=0.1)
 
 
+def test_a_large_final_comes_back_over_ssh_while_it_is_written() -> None:
+    """100 MB over 10 MB/s each way, and with a line in of half that."""
+    files = {lfn: replace(file, size_bytes=100_000_000) for lfn, file in OUT.files.items()}
+    large, node = replace(OUT, files=files), (replace(ONE[0], capacity_bytes=10**9, disk_bytes_per_s=1e12, network_bytes_per_s=1e12),)
+    link = replace(WIDE, fetch_bytes_per_s=10e6, upload_bytes_per_s=10e6)
+    assert simulated(large, link, {}, node)[0] == pytest.approx(20.0, abs=0.1)
+    took_s, busy_s = simulated(large, replace(link, fetch_bytes_per_s=5e6), {}, node)
+    assert (took_s, busy_s["upload:sftp://lab/data"]) == (pytest.approx(40.0, abs=0.1), pytest.approx(20.0, abs=0.1))
+    told = replace(large, origins={"lab": LAB})
+    assert simulated(told, replace(link, fetch_bytes_per_s=5e6), {}, node)[0] == pytest.approx(20.0, abs=0.1)
+
+
 def test_a_declared_bandwidth_is_divided_among_the_nodes_that_have_transfers_there() -> None:
     """As a live scheduler does it: the one file of the second node has half of it, not a third, until it is there."""
     what = workflow({"x": 1000, "y": 1000, "z": 1000}, {"a": ("x", "", 0.0), "b": ("y", "", 0.0), "c": ("z", "", 15.0)})

@@ -178,6 +178,15 @@ impl Sums {
         }
     }
 
+    /// Whether there is a shell that knows the command.
+    pub async fn are_told(&self) -> Result<bool, NoChannel> {
+        let _permit = self.commands.acquire().await.expect("never closed");
+        match tokio::time::timeout(timeout(0), run(&self.ssh, FILLER)).await {
+            Ok(answer) => Ok(answer?.and_then(|answer| parsed(&answer)).is_some()),
+            Err(_) => Ok(false),
+        }
+    }
+
     /// None: others have all of them.
     pub fn place_for_ranges(&self) -> Option<OwnedSemaphorePermit> {
         self.ranged.clone().try_acquire_owned().ok()

@@ -110,6 +110,11 @@ impl Link {
         self.handles.clone().acquire_owned().await.expect("never closed")
     }
 
+    /// None: it would be waited for.
+    pub fn free_place_for_handle(&self) -> Option<OwnedSemaphorePermit> {
+        self.handles.clone().try_acquire_owned().ok()
+    }
+
     /// A place for one more file that is being written. There are fewer than handles: who reads, or puts names on the disk, waits behind no
     /// crowd of uploads.
     pub fn place_to_write(&self, size_bytes: u64) -> Option<OwnedSemaphorePermit> {

@@ -15,6 +15,7 @@ mod pool;
 mod publish;
 mod range_sums;
 mod read;
+mod read_back;
 mod session;
 mod shell;
 mod site;

@@ -47,29 +47,45 @@ pub struct Opened {
 
 impl Opened {
     pub async fn file(link: &Arc<Link>, path: &str, flags: OpenFlags, permissions: Option<u32>) -> Result<Self, SftpError> {
+        Self::file_in(link.place_for_handle().await, link, path, flags, permissions).await
+    }
+
+    /// None: the server can hold no more now.
+    pub async fn file_if_free(link: &Arc<Link>, path: &str, flags: OpenFlags) -> Option<Result<Self, SftpError>> {
+        Some(Self::file_in(link.free_place_for_handle()?, link, path, flags, None).await)
+    }
+
+    async fn file_in(
+        place: OwnedSemaphorePermit,
+        link: &Arc<Link>,
+        path: &str,
+        flags: OpenFlags,
+        permissions: Option<u32>,
+    ) -> Result<Self, SftpError> {
         let (at, path) = (link.clone(), path.to_owned());
         let attributes = FileAttributes { permissions, ..FileAttributes::empty() };
-        Self::detached(link, async move { at.sftp.open(path, flags, attributes).await }).await
+        Self::detached(place, link, async move { at.sftp.open(path, flags, attributes).await }).await
     }
 
     /// A file or directory that is to be put on the disk with what was renamed or removed there before.
     pub async fn to_sync(link: &Arc<Link>, path: &str) -> Result<Self, SftpError> {
         let (at, path) = (link.clone(), path.to_owned());
-        Self::detached(link, async move { at.sftp.open_behind(path).await }).await
+        Self::detached(link.place_for_handle().await, link, async move { at.sftp.open_behind(path).await }).await
     }
 
     pub async fn directory(link: &Arc<Link>, path: &str) -> Result<Self, SftpError> {
         let (at, path) = (link.clone(), path.to_owned());
-        Self::detached(link, async move { at.sftp.opendir(path).await }).await
+        Self::detached(link.place_for_handle().await, link, async move { at.sftp.opendir(path).await }).await
     }
 
     /// In a task of its own: a handle that arrives after its caller was cancelled is closed all the same.
     async fn detached(
+        place: OwnedSemaphorePermit,
         link: &Arc<Link>,
         opening: impl Future<Output = Result<Held, SftpError>> + Send + 'static,
     ) -> Result<Self, SftpError> {
-        let (link, permit) = (link.clone(), link.place_for_handle().await);
-        let task = tokio::spawn(async move { opening.await.map(|handle| Self { link, handle, places: Some((permit, None)) }) });
+        let link = link.clone();
+        let task = tokio::spawn(async move { opening.await.map(|handle| Self { link, handle, places: Some((place, None)) }) });
         task.await.expect("opening does not panic")
     }
 

@@ -6,6 +6,7 @@
 //! A small file costs round trips, not bytes. So what does not need the answer of another request goes out with it: `futures::join!` polls in
 //! the order that is written there, and each request is sent when it is first polled. What was asked for too early is asked again.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,6 +22,7 @@ use super::opened::{put_on_disk, Opened};
 use super::pool::{Lease, Pool};
 use super::range_sums::{Answered, RangeSums};
 use super::read::{compared, connections_worth, content_hash, hash, IN_FLIGHT, SMALL_PIECES};
+use super::read_back::ReadBack;
 use super::shell::Shell;
 use super::site::Site;
 use crate::compared::{unpaced, Compared, There};
@@ -36,6 +38,8 @@ pub struct Uploads {
     shell: Arc<Shell>,
     directories: Arc<Directories>,
     locks: PathLocks,
+    /// The server lets a file be read that is being written.
+    reads_meanwhile: AtomicBool,
 }
 
 /// A larger file is checked by ranges, so that little is left to hash when all of it is there.
@@ -49,15 +53,29 @@ struct Job<'a> {
     temporary: String,
 }
 
-/// A file on its way, and what the shell is asked of it meanwhile.
+/// A file on its way, and how it is looked at meanwhile: the shell is asked, or it is read back where that is of no help.
 struct Sending {
     source: Source,
-    ranges: Option<RangeSums>,
+    sums: Option<RangeSums>,
+    back: Option<ReadBack>,
+}
+
+/// What that came to.
+#[derive(Default)]
+struct LookedAt {
+    said: Option<Answered>,
+    read: Option<Read>,
+}
+
+struct Read {
+    /// None: the server did not let it be read.
+    hash: Option<blake3::Hash>,
+    bytes: u64,
 }
 
 impl Uploads {
     pub fn new(site: Arc<Site>, pool: Arc<Pool>, shell: Arc<Shell>, directories: Arc<Directories>) -> Self {
-        Self { site, pool, shell, directories, locks: PathLocks::default() }
+        Self { site, pool, shell, directories, locks: PathLocks::default(), reads_meanwhile: AtomicBool::new(true) }
     }
 
     pub async fn upload(&self, upload: &Upload<'_>) -> Result<Uploaded, ApiError> {
@@ -164,14 +182,11 @@ impl Job<'_> {
         let (link, first) = (lease.link.clone(), created?);
         self.check_destination_early(&first).await?;
         let sending = self.sending(&link).await?;
-        let (hashes, seen) = if self.upload.size_bytes <= SMALL_PIECES as u64 * link.write_bytes {
-            self.write_at_once(&sending.source, first).await?
-        } else {
-            let extra = connections_worth(&link, self.upload.size_bytes, self.by.pool.connections_max()).saturating_sub(1);
-            futures::future::try_join(self.lane(&sending, &first), self.more_lanes(&sending, extra)).await?;
-            (self.sent(&sending.source).await?, self.settle(first).await?)
+        let (hashes, seen, looked_at) = match self.is_small(&link) {
+            true => self.write_at_once(&sending.source, first).await.map(|(hashes, seen)| (hashes, seen, LookedAt::default()))?,
+            false => self.write_in_pieces(&link, sending, first).await?,
         };
-        let (verified, bytes_read) = self.verify(&link, &hashes, sending.ranges).await?;
+        let (verified, bytes_read) = self.verify(&link, &hashes, looked_at).await?;
         self.refuse_newer(&link).await?;
         let (token, synced) = self.publish(link, guard, seen).await?;
         Ok(Uploaded { token, verified, synced, bytes_moved: self.upload.size_bytes + bytes_read })
@@ -227,8 +242,13 @@ impl Job<'_> {
             None => Sha256Of::Nothing,
         };
         let source = LocalFile::open(self.upload).await?.source(link.write_bytes as usize, sha256_of);
-        let ranges = place.map(|place| link.sums.of_ranges(place, &self.site.remote(&self.temporary), &source, size_bytes));
-        Ok(Sending { source, ranges })
+        let sums = place.map(|place| link.sums.of_ranges(place, &self.site.remote(&self.temporary), &source, size_bytes));
+        let may_read = sha256_of != Sha256Of::All && self.by.reads_meanwhile.load(Ordering::Relaxed);
+        Ok(Sending { source, sums, back: may_read.then(ReadBack::new) })
+    }
+
+    fn is_small(&self, link: &Link) -> bool {
+        self.upload.size_bytes <= SMALL_PIECES as u64 * link.write_bytes
     }
 
     /// What all that was handed out hashes to.
@@ -259,6 +279,42 @@ impl Job<'_> {
         Ok((hashes, seen?))
     }
 
+    async fn write_in_pieces(&self, link: &Arc<Link>, sending: Sending, first: Opened) -> Result<(Hashes, String, LookedAt), ApiError> {
+        let extra = connections_worth(link, self.upload.size_bytes, self.by.pool.connections_max()).saturating_sub(1);
+        let writing = async {
+            futures::future::try_join(self.lane(&sending, &first), self.more_lanes(&sending, extra)).await?;
+            Ok((self.sent(&sending.source).await?, self.settle(first).await?))
+        };
+        let looking = self.look_at(link, &sending).map(Ok);
+        let ((hashes, seen), looked_at) = futures::future::try_join(writing, looking).await?;
+        Ok((hashes, seen, looked_at))
+    }
+
+    async fn look_at(&self, link: &Arc<Link>, sending: &Sending) -> LookedAt {
+        let said = match &sending.sums {
+            Some(sums) => Some(sums.said().await),
+            None => None,
+        };
+        if said == Some(Answered::Nothing) {
+            self.by.shell.try_out(link);
+        }
+        let read = match &sending.back {
+            Some(back) if said != Some(Answered::Same) => self.read_back(link, back).await,
+            _ => None,
+        };
+        LookedAt { said, read }
+    }
+
+    /// None: no handle is free. Who writes one file must not wait for the handle of another that does the same.
+    async fn read_back(&self, link: &Arc<Link>, back: &ReadBack) -> Option<Read> {
+        let opened = Opened::file_if_free(link, &self.site.remote(&self.temporary), OpenFlags::READ).await?;
+        let hash = match opened {
+            Ok(opened) => back.hash(self.site, &opened, &self.path, self.upload.size_bytes, &self.upload.pace).await,
+            Err(_) => None,
+        };
+        Some(Read { hash, bytes: back.bytes_read() })
+    }
+
     fn lane<'b>(&'b self, sending: &'b Sending, opened: &'b Opened) -> BoxFuture<'b, Result<(), ApiError>> {
         let writing = sending.source.pieces().map_ok(move |piece| self.write(sending, opened, piece));
         writing.try_buffer_unordered(IN_FLIGHT).try_for_each(|()| std::future::ready(Ok(()))).boxed()
@@ -272,8 +328,11 @@ impl Job<'_> {
             return Err(self.site.or_full(link, link.failure(error, &self.path), left).await);
         }
         permit.complete();
-        if let Some(ranges) = &sending.ranges {
-            ranges.piece_written(&sending.source, offset, length).await;
+        if let Some(back) = &sending.back {
+            back.piece_written(offset, length);
+        }
+        if let Some(sums) = &sending.sums {
+            sums.piece_written(&sending.source, offset, length).await;
         }
         (self.upload.progress)(length);
         Ok(())
@@ -317,16 +376,17 @@ impl Job<'_> {
         }
     }
 
-    /// By the server's shell where that proves it, else by reading everything back through a fresh handle.
-    async fn verify(&self, link: &Arc<Link>, hashes: &Hashes, ranges: Option<RangeSums>) -> Result<(Verified, u64), ApiError> {
+    /// By what was seen of it meanwhile, or by the server's shell, where that proves it; else by reading everything back when all is there.
+    async fn verify(&self, link: &Arc<Link>, hashes: &Hashes, looked_at: LookedAt) -> Result<(Verified, u64), ApiError> {
         let (remote, size_bytes) = (self.site.remote(&self.temporary), self.upload.size_bytes);
-        let said_of_ranges = match ranges {
-            Some(ranges) => Some(ranges.said().await),
-            None => None,
+        let bytes_before = match &looked_at {
+            LookedAt { said: Some(Answered::Same), .. } => return Ok((Verified::RemoteChecksum, 0)),
+            LookedAt { said, read: Some(read) } if read.hash == Some(hashes.blake3) => {
+                said.inspect(|said| self.by.shell.was_no_help(link, *said));
+                return Ok((Verified::Readback, read.bytes));
+            }
+            LookedAt { read, .. } => read.as_ref().map_or(0, |read| read.bytes),
         };
-        if said_of_ranges == Some(Answered::Same) {
-            return Ok((Verified::RemoteChecksum, 0));
-        }
         if let Some(expected) = hashes.sha256 {
             if self.by.shell.sha256(link, &remote, size_bytes).await == Some(expected) {
                 return Ok((Verified::RemoteChecksum, 0));
@@ -335,11 +395,22 @@ impl Job<'_> {
         let opened = Opened::file(link, &remote, OpenFlags::READ, None).await.map_err(|error| link.failure(error, &self.path))?;
         match hash(self.site, &opened, &self.path, size_bytes, &self.upload.pace).await {
             Ok(found) if found == hashes.blake3 => {
-                said_of_ranges.inspect(|said| self.by.shell.was_no_help(link, *said));
-                Ok((Verified::Readback, size_bytes))
+                self.was_no_help(link, &looked_at);
+                Ok((Verified::Readback, bytes_before + size_bytes))
             }
             Err(error) if error.code != Code::ShortRead => Err(error),
             _ => Err(failure::written_differs(&self.path, &self.site.place)),
+        }
+    }
+
+    /// All was right, and what was seen of it meanwhile was not.
+    fn was_no_help(&self, link: &Link, looked_at: &LookedAt) {
+        looked_at.said.inspect(|said| self.by.shell.was_no_help(link, *said));
+        if looked_at.read.is_some() && link.is_alive() && self.by.reads_meanwhile.swap(false, Ordering::Relaxed) {
+            tracing::warn!(
+                origin = &*link.place,
+                "it shows other bytes, or none, of a file that is being written; from now on it is read back when all is there"
+            );
         }
     }
 

@@ -6,17 +6,16 @@
 //! A server's `sha256sum` takes most of a minute for 10 GB. That minute would come after the last byte; so it has gone by when that is there.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::future::{Fuse, FusedFuture};
+use futures::future::{BoxFuture, Fuse, FusedFuture, Shared};
 use futures::FutureExt;
 use russh::client::{Handle, Msg};
 use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
 use tokio::sync::mpsc::{unbounded_channel, UnboundedReceiver, UnboundedSender};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::checksum::{ended_by_nul, line_of, parsed, started, timeout, Sum, LINE_BYTES_MAX};
@@ -43,9 +42,10 @@ pub struct RangeSums {
     range_bytes: u64,
     /// Of each range, the bytes whose writes the server has not confirmed.
     left_bytes: Vec<AtomicU64>,
-    written: UnboundedSender<Written>,
-    /// It ends by itself when this does, and with it the command.
-    asking: JoinHandle<Answered>,
+    left_ranges: AtomicUsize,
+    /// Until the last one is. None as well when all this is gone: then who asks ends by itself, and with it the command.
+    written: Mutex<Option<UnboundedSender<Written>>>,
+    asking: Shared<BoxFuture<'static, Answered>>,
 }
 
 struct Written {
@@ -57,13 +57,15 @@ impl RangeSums {
     pub fn begin(ssh: Arc<Handle<Client>>, place: OwnedSemaphorePermit, remote: &str, source: &Source, size_bytes: u64) -> Self {
         let (written, come) = unbounded_channel();
         let range_bytes = source.range_bytes();
-        let left_bytes = (0..source.ranges()).map(|range| AtomicU64::new(range_bytes.min(size_bytes - range * range_bytes))).collect();
+        let bytes_of = |range: u64| AtomicU64::new(range_bytes.min(size_bytes - range * range_bytes));
+        let (left_bytes, left_ranges) = ((0..source.ranges()).map(bytes_of).collect(), AtomicUsize::new(source.ranges() as usize));
         let file = File { remote: remote.to_owned(), block_bytes: source.read_bytes(), range_bytes };
         let asking = tokio::spawn(async move {
             let _place = place;
             ask(&ssh, &file, come).await
         });
-        Self { range_bytes, left_bytes, written, asking }
+        let asking = asking.map(|said| said.expect("asking does not panic")).boxed().shared();
+        Self { range_bytes, left_bytes, left_ranges, written: Mutex::new(Some(written)), asking }
     }
 
     /// The server has confirmed this piece, which lies in one range.
@@ -71,21 +73,18 @@ impl RangeSums {
         let range = offset / self.range_bytes;
         if self.left_bytes[range as usize].fetch_sub(length, Ordering::AcqRel) == length {
             let sum = source.range_sha256(range).await;
+            let mut written = self.written.lock().expect("no holder panics");
             // Who asks may have had its answer already.
-            self.written.send(Written { range, sum }).ok();
+            written.as_ref().map(|written| written.send(Written { range, sum }).ok());
+            if self.left_ranges.fetch_sub(1, Ordering::AcqRel) == 1 {
+                *written = None;
+            }
         }
     }
 
-    /// After the last piece.
-    pub async fn said(self) -> Answered {
-        let is_whole = self.left_bytes.iter().all(|left| left.load(Ordering::Acquire) == 0);
-        drop(self.written);
-        let said = self.asking.await.expect("asking does not panic");
-        if is_whole {
-            said
-        } else {
-            Answered::Nothing
-        }
+    /// When all ranges are told of, or as soon as one is no proof.
+    pub async fn said(&self) -> Answered {
+        self.asking.clone().await
     }
 }
 

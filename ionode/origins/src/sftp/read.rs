@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::{BoxFuture, Shared};
 use futures::stream::BoxStream;
-use futures::{stream, FutureExt, StreamExt, TryStreamExt};
+use futures::{stream, FutureExt, Stream, StreamExt, TryStreamExt};
 use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::protocol::{OpenFlags, StatusCode};
 use stager_core::error::ApiError;
@@ -196,10 +196,22 @@ async fn read_piece(site: &Site, link: &Link, handle: &Held, path: &str, piece: 
 
 /// The content of an open file, hashed in order while many reads are in flight.
 pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64, pace: &Pace) -> Result<blake3::Hash, ApiError> {
+    let starts = stream::iter((0..size_bytes).step_by(opened.link.read_bytes as usize));
+    hash_of(site, opened, path, size_bytes, pace, starts).await
+}
+
+/// The same of pieces that may be read one after another.
+pub async fn hash_of(
+    site: &Site,
+    opened: &Opened,
+    path: &str,
+    size_bytes: u64,
+    pace: &Pace,
+    starts: impl Stream<Item = u64>,
+) -> Result<blake3::Hash, ApiError> {
     let step = opened.link.read_bytes;
-    let starts = (0..size_bytes).step_by(step as usize);
     let paced = |start: u64| read_paced(site, opened, path, start..(start + step).min(size_bytes), pace);
-    let mut chunks = stream::iter(starts).map(paced).buffered(IN_FLIGHT);
+    let mut chunks = std::pin::pin!(starts.map(paced).buffered(IN_FLIGHT));
     let mut hasher = blake3::Hasher::new();
     while let Some(chunk) = chunks.try_next().await? {
         hasher.update(&chunk);

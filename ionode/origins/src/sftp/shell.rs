@@ -3,6 +3,7 @@
 //! The one rule: a shell that gave no answer is not asked again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 use super::link::Link;
 use super::range_sums::Answered;
@@ -48,9 +49,25 @@ impl Shell {
     /// A line that broke says nothing of the shell behind it, nor does a server that opens no further channel now.
     pub async fn sha256(&self, link: &Link, remote: &str, size_bytes: u64) -> Option<[u8; 32]> {
         let Ok(found) = link.sums.sha256(remote, size_bytes).await else { return None };
-        if found.is_none() && link.is_alive() && self.usable.swap(false, Ordering::Relaxed) {
-            tracing::warn!(origin = &*link.place, "its shell gave no checksum; what is sent there is read back from now on");
+        if found.is_none() {
+            self.gave_none(link);
         }
         found
+    }
+
+    /// It said nothing of ranges: there may be none. Nobody waits for it.
+    pub fn try_out(self: &Arc<Self>, link: &Arc<Link>) {
+        let (shell, link) = (self.clone(), link.clone());
+        tokio::spawn(async move {
+            if let Ok(false) = link.sums.are_told().await {
+                shell.gave_none(&link);
+            }
+        });
+    }
+
+    fn gave_none(&self, link: &Link) {
+        if link.is_alive() && self.usable.swap(false, Ordering::Relaxed) {
+            tracing::warn!(origin = &*link.place, "its shell gave no checksum; what is sent there is read back from now on");
+        }
     }
 }

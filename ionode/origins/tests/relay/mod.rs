@@ -48,6 +48,7 @@ struct State {
     latency_ms: AtomicU64,
     connections: AtomicUsize,
     struck: AtomicUsize,
+    down_bytes: AtomicUsize,
 }
 
 struct Hold {
@@ -93,6 +94,7 @@ impl Relay {
             latency_ms: AtomicU64::new(0),
             connections: AtomicUsize::new(0),
             struck: AtomicUsize::new(0),
+            down_bytes: AtomicUsize::new(0),
         });
         let accepting = state.clone();
         let task = tokio::spawn(async move {
@@ -130,6 +132,10 @@ impl Relay {
     }
     pub fn struck(&self) -> usize {
         self.state.struck.load(Ordering::SeqCst)
+    }
+    /// What the server has sent so far, over all connections.
+    pub fn down_bytes(&self) -> usize {
+        self.state.down_bytes.load(Ordering::SeqCst)
     }
 }
 
@@ -185,6 +191,8 @@ async fn take_in(state: &State, way: Way, mut from: tokio::net::tcp::OwnedReadHa
                 hold.let_go.await.ok();
             }
             rename_unknown(state, &mut buffer[..count]);
+        } else {
+            state.down_bytes.fetch_add(count, Ordering::SeqCst);
         }
         match strikes(state, way, count) {
             None => {}
