@@ -23,6 +23,7 @@ from math import inf, isclose
 from stager.model.file_cost import Crowd, Traffic, crowded_s, crowds, file_cost_s, first_s, rate_and_cost
 from stager.model.robust import median, quantile, weight_of_age
 from stager.model.topology import DEFAULT_LATENCY_S, DEFAULT_WAN_BYTES_PER_S, OriginLink
+from stager.model.workflow import Origin
 
 # (from, to), seconds of the scheduler's clock.
 Span = tuple[float, float]
@@ -50,6 +51,8 @@ QUEUED_MIN = 2.0
 COSTS_SHARE_MAX = 0.5
 # Of a stretch of small and large files: when the small ones are through, the large ones go on alone.
 CROWDED_SHARE_MIN = 1 / 3
+# From so much of a declared bandwidth on it is what bounds.
+REACHED_SHARE = 0.8
 # The rate changes what the files cost by a small part, and that the rate by less.
 ROUNDS = 10
 
@@ -144,6 +147,15 @@ def measured(moves: Iterable[Move], reads_behind: Callable[[float], bool] = lamb
         reads_back(ordered, weights),
         dispatch_of(ordered, weights),
     )
+
+
+def measured_of(origin: Origin, moves: Sequence[Move]) -> Measured:
+    """The same of an origin's own. What is read back while it is written takes no time of its own, but where its declared bandwidth was
+    reached: that is of both ways together.
+    """
+    found, most = measured(moves, origin.reads_behind), origin.bytes_per_s_max
+    is_reached = most is not None and (found.fetch_bytes_per_s or 0.0) >= REACHED_SHARE * most
+    return measured(moves) if is_reached else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,3 +72,10 @@ def link_of(planned: LinkPlan) -> OriginLink:
 def is_read_back(origin: Origin, link: OriginLink) -> bool:
     """Whether what is written there crosses the WAN once more, to be verified: as declared, or as was seen."""
     return origin.is_read_back or link.reads_back
+
+
+def comes_behind(origin: Origin, link: OriginLink, size_bytes: float) -> bool:
+    """Whether a file of this size that is read back takes no time of its own for it, since it comes while it is written. A declared
+    bandwidth is that of both ways together.
+    """
+    return origin.reads_behind(size_bytes) and not link.bounded

@@ -14,7 +14,7 @@ from stager.model.topology import OriginLink, Topology
 from stager.model.workflow import Workflow
 from stager.planning.fitting import Fitting
 from stager.planning.holders import Copying, Holders, OnlyHolder
-from stager.planning.links import is_read_back
+from stager.planning.links import comes_behind, is_read_back
 from stager.planning.order import places
 from stager.planning.plan import DIRECT
 from stager.planning.ready_queue import ReadyQueue, spaces_of
@@ -207,7 +207,7 @@ def upload_end(workflow: Workflow, shape: Shape, finish_s: list[float], topology
         there = begun + weighs / link.upload_by(1)
         ends.append(there)
         if comes_back[origin]:
-            begun = max(back.get(origin, 0.0), begun if workflow.origins[origin].reads_behind(size) else there)
+            begun = max(back.get(origin, 0.0), begun if comes_behind(workflow.origins[origin], link, size) else there)
             back[origin] = begun + size / link.fetch_by(nodes)
             ends.append(begun + size / link.fetch_by(1))
     return max(ends, default=0.0)

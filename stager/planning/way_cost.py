@@ -16,7 +16,7 @@ from stager.model.workflow import OriginKind, Workflow, graph_of
 from stager.planning.beliefs import COMPUTE_S, JOBS_DISK_RATE, MODEL, OVERHEAD_S, SIZE_BYTES, Edge, link_at_edge, measured
 from stager.planning.budget import AT_ONCE, Budget, Moved, PaidNodes, fetch_of, money_of, upload_of
 from stager.planning.cost import storage_money
-from stager.planning.links import is_read_back
+from stager.planning.links import comes_behind, is_read_back
 from stager.planning.plan import Access, Basis, FilePlan, Plan
 from stager.planning.ways import Way
 
@@ -107,7 +107,9 @@ def going_home(workflow: Workflow, topology: Topology, plan: Plan) -> dict[str, 
     for name in names:
         origin, link = workflow.origins[name], topology.link(name)
         slow = link_at_edge(link, origin, Edge.SLOW)
-        expected_s = max(expected_s, byte_s(link, comes_back=is_read_back(origin, link)))
+        comes_back = is_read_back(origin, link)
+        behind = comes_back and comes_behind(origin, link, usual_bytes(workflow, plan, name))
+        expected_s = max(expected_s, byte_s(link, comes_back=comes_back, behind=behind))
         slowest_s = max(slowest_s, byte_s(slow, comes_back=is_read_back(origin, slow)))
         file_s = max(file_s, slow.before_upload_s + (slow.upload_file_s or 0.0) + (slow.login_s or 0.0) + slow.latency_s)
     overhead = OVERHEAD_S.get(plan.overhead_basis, OVERHEAD_S[Basis.DEFAULT]).most
@@ -120,6 +122,13 @@ def going_home(workflow: Workflow, topology: Topology, plan: Plan) -> dict[str, 
     }
 
 
-def byte_s(link: OriginLink, *, comes_back: bool) -> float:
-    """Of one node's line, with what is read back to be verified."""
-    return 1 / link.upload_by(1) + (1 / link.fetch_by(1) if comes_back else 0.0)
+def usual_bytes(workflow: Workflow, plan: Plan, origin: str) -> float:
+    """The mean size of the finals there."""
+    goes = {lfn for lfn, file in workflow.files.items() if file.destination is not None and file.destination.location.origin == origin}
+    return sum(entry.expected_bytes for entry in plan.files if entry.lfn in goes) / max(1, len(goes))
+
+
+def byte_s(link: OriginLink, *, comes_back: bool, behind: bool = False) -> float:
+    """Of one node's line, with what is read back to be verified; `behind`: while it is written."""
+    out_s, back_s = 1 / link.upload_by(1), 1 / link.fetch_by(1) if comes_back else 0.0
+    return max(out_s, back_s) if behind else out_s + back_s

@@ -15,7 +15,7 @@ from stager.adapters.profiles_store import ProfilesStore, needs_upgrade, read_pr
 from stager.model.copying import Copying, copying_of
 from stager.model.deleting import Deleting, deleting_of
 from stager.model.errors import InvalidInput, Refused
-from stager.model.link import Move, measured
+from stager.model.link import Move, measured_of
 from stager.model.overhead import Overhead, overhead_of
 from stager.model.profile import FILE_QUANTITIES, QUANTITIES, Profile, Profiles, Quantity
 from stager.model.profiling import Sample
@@ -60,7 +60,7 @@ def load_links(settings: Settings, workflow: Workflow) -> tuple[OriginLink, ...]
         name: [move for link in dict.fromkeys((origin.link, origin.link_of_place)) for move in seen.get(link, ())]
         for name, origin in sorted(workflow.origins.items())
     }
-    return tuple(measured(told, workflow.origins[name].reads_behind).of(name) for name, told in found.items() if told)
+    return tuple(measured_of(workflow.origins[name], told).of(name) for name, told in found.items() if told)
 
 
 def load_copying(settings: Settings) -> Copying:

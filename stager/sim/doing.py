@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from stager.planning.links import comes_behind
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
 
@@ -32,8 +33,10 @@ def upload(world: SimWorld, command: cmd.Upload) -> None:
     node, origin = world.nodes[command.node], world.origin_of(command.run, command.origin)
     if node.answers:
         run = world.executor.runs[command.run]
-        behind = run.workflow.origins[command.origin].reads_behind(command.size_bytes)
-        world.transfers.accept(command, node, origin, run.comes_back[command.origin], behind)
+        back = run.comes_back[command.origin]
+        link = world.topology.link(command.origin) if back else None
+        behind = link is not None and comes_behind(run.workflow.origins[command.origin], link, command.size_bytes)
+        world.transfers.accept(command, node, origin, back, behind)
 
 
 def reprioritize(world: SimWorld, command: cmd.Reprioritize) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stager.model.files import Destination, File, Location, Source
-from stager.model.link import SMALL_BYTES, Measured, Move, measured
+from stager.model.link import SMALL_BYTES, Measured, Move, measured, measured_of
 from stager.model.topology import DEFAULT_WAN_BYTES_PER_S, Node, OriginLink, Topology
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
@@ -94,6 +94,16 @@ def test_what_is_read_back_while_it_is_written_takes_as_long_as_the_slower_way(f
     found = measured(simulated_over(OriginLink("lab", fetch, upload, 0.001), origin, "w-1", [size], [size]), origin.reads_behind)
     assert found.reads_back
     assert found.upload_bytes_per_s == pytest.approx(min(fetch, upload), rel=0.05)
+
+
+def test_a_bandwidth_that_is_reached_is_of_both_ways_together() -> None:
+    """300 MB at 10 MB/s: a fetch, and an upload that comes back meanwhile, at half of that each way."""
+    told = [move(0, 30, 300 * MB), move(100, 160, 300 * MB, is_fetch=False, read_back=True)]
+    declared = replace(lab(read_back=True), options=(("shell_checksum", "false"), ("bandwidth", "10MB")))
+    assert measured_of(declared, told).upload_bytes_per_s == pytest.approx(10 * MB, rel=0.05)
+    assert measured_of(lab(read_back=True), told).upload_bytes_per_s == pytest.approx(5 * MB, rel=0.05)
+    wide = replace(declared, options=(("shell_checksum", "false"), ("bandwidth", "100MB")))
+    assert measured_of(wide, told).upload_bytes_per_s == pytest.approx(5 * MB, rel=0.05)
 
 
 def test_of_nothing_nothing_is_known_and_the_link_is_as_is_usual() -> None:

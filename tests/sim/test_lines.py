@@ -78,6 +78,8 @@ def test_a_large_final_comes_back_over_ssh_while_it_is_written() -> None:
     assert simulated(large, link, {}, node)[0] == pytest.approx(20.0, abs=0.1)
     took_s, busy_s = simulated(large, replace(link, fetch_bytes_per_s=5e6), {}, node)
     assert (took_s, busy_s["upload:sftp://lab/data"]) == (pytest.approx(40.0, abs=0.1), pytest.approx(20.0, abs=0.1))
+    declared = replace(link, bounded=True)
+    assert simulated(large, declared, {}, node)[0] == pytest.approx(40.0, abs=0.1), "a bandwidth is that of both ways together"
     told = replace(large, origins={"lab": LAB})
     assert simulated(told, replace(link, fetch_bytes_per_s=5e6), {}, node)[0] == pytest.approx(20.0, abs=0.1)
 

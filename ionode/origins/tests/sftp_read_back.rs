@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use place::DirectoryPlace;
-use relay::Relay;
+use relay::{Mischief, Relay, Way};
 use sshd::Sshd;
 use stager_core::error::Code;
 use stager_origins::conformance::{content, local, transfer_id, upload_as, How, Place};
@@ -92,6 +92,28 @@ async fn a_large_file_is_read_back_as_soon_as_the_shell_says_nothing() {
     let (second, back) = bed.put("second", &bytes, |_| ()).await;
     assert!(second.verified == Verified::Readback && back > SIZE_BYTES / 2, "{back} bytes had come back");
     assert_eq!(asked(), 2, "{}", bed.sshd.log());
+}
+
+/// As one that never answers a read of what is being written. A line that breaks once is none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_broke_twice_while_it_was_read_is_read_when_all_is_there() {
+    let bed = Bed::new().await;
+    let bytes = content(5, SIZE_BYTES);
+    let source = local(&bed.place, &bytes);
+    let broken = || async {
+        bed.relay.arm(Mischief::Cut, Way::Down, SIZE_BYTES / 4);
+        let failed = upload_as(&*bed.place.origin, &source, "broken", How::default(), &transfer_id(), &|_| ()).await.unwrap_err();
+        assert_eq!(failed.code, Code::ConnectionLost, "{failed:?}");
+    };
+    for path in ["first", "second"] {
+        broken().await;
+        let (_, back) = bed.put(path, &bytes, |_| ()).await;
+        assert!(back > SIZE_BYTES / 2, "{path}: {back} bytes had come back");
+    }
+    broken().await;
+    broken().await;
+    let (_, back) = bed.put("third", &bytes, |_| ()).await;
+    assert!(back < SIZE_BYTES / 8, "it is not read meanwhile again, but {back} bytes had come back");
 }
 
 /// As a server that keeps what is written somewhere else until the file is closed.

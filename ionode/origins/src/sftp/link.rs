@@ -110,9 +110,10 @@ impl Link {
         self.handles.clone().acquire_owned().await.expect("never closed")
     }
 
-    /// None: it would be waited for.
-    pub fn free_place_for_handle(&self) -> Option<OwnedSemaphorePermit> {
-        self.handles.clone().try_acquire_owned().ok()
+    /// None: it would be waited for, or be one of those that uploads leave to others.
+    pub fn spare_place_for_handle(&self) -> Option<OwnedSemaphorePermit> {
+        let left_to_others = self.channels() * (self.places.0 - self.places.1);
+        (self.handles.available_permits() > left_to_others).then(|| self.handles.clone().try_acquire_owned().ok()).flatten()
     }
 
     /// A place for one more file that is being written. There are fewer than handles: who reads, or puts names on the disk, waits behind no

@@ -50,9 +50,9 @@ impl Opened {
         Self::file_in(link.place_for_handle().await, link, path, flags, permissions).await
     }
 
-    /// None: the server can hold no more now.
-    pub async fn file_if_free(link: &Arc<Link>, path: &str, flags: OpenFlags) -> Option<Result<Self, SftpError>> {
-        Some(Self::file_in(link.free_place_for_handle()?, link, path, flags, None).await)
+    /// None: the server has no place to spare for it now.
+    pub async fn file_if_spare(link: &Arc<Link>, path: &str, flags: OpenFlags) -> Option<Result<Self, SftpError>> {
+        Some(Self::file_in(link.spare_place_for_handle()?, link, path, flags, None).await)
     }
 
     async fn file_in(

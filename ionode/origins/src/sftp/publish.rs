@@ -1,4 +1,4 @@
-//! An upload over SFTP: temporary name, pipelined writes, fsync, verify at the server or through a fresh handle, rename, stat.
+//! An upload over SFTP: temporary name, pipelined writes, fsync, verify at the server or through another handle, rename, stat.
 //!
 //! The one rule: the final name appears by one rename of content the server was seen to hold, and never over a file nobody allowed to
 //! replace.
@@ -6,7 +6,7 @@
 //! A small file costs round trips, not bytes. So what does not need the answer of another request goes out with it: `futures::join!` polls in
 //! the order that is written there, and each request is sent when it is first polled. What was asked for too early is asked again.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -38,10 +38,12 @@ pub struct Uploads {
     shell: Arc<Shell>,
     directories: Arc<Directories>,
     locks: PathLocks,
-    /// The server lets a file be read that is being written.
-    reads_meanwhile: AtomicBool,
+    /// How often a file was read in vain while it was written, since it last was not.
+    read_in_vain: AtomicU32,
 }
 
+/// A line that breaks may do so while a file is read. A server that never answers a read of what is being written does it each time.
+const READ_IN_VAIN_MAX: u32 = 2;
 /// A larger file is checked by ranges, so that little is left to hash when all of it is there.
 const RANGED_BYTES: u64 = 32 << 20;
 
@@ -75,7 +77,7 @@ struct Read {
 
 impl Uploads {
     pub fn new(site: Arc<Site>, pool: Arc<Pool>, shell: Arc<Shell>, directories: Arc<Directories>) -> Self {
-        Self { site, pool, shell, directories, locks: PathLocks::default(), reads_meanwhile: AtomicBool::new(true) }
+        Self { site, pool, shell, directories, locks: PathLocks::default(), read_in_vain: AtomicU32::new(0) }
     }
 
     pub async fn upload(&self, upload: &Upload<'_>) -> Result<Uploaded, ApiError> {
@@ -243,7 +245,7 @@ impl Job<'_> {
         };
         let source = LocalFile::open(self.upload).await?.source(link.write_bytes as usize, sha256_of);
         let sums = place.map(|place| link.sums.of_ranges(place, &self.site.remote(&self.temporary), &source, size_bytes));
-        let may_read = sha256_of != Sha256Of::All && self.by.reads_meanwhile.load(Ordering::Relaxed);
+        let may_read = sha256_of != Sha256Of::All && self.by.read_in_vain.load(Ordering::Relaxed) < READ_IN_VAIN_MAX;
         Ok(Sending { source, sums, back: may_read.then(ReadBack::new) })
     }
 
@@ -286,8 +288,11 @@ impl Job<'_> {
             Ok((self.sent(&sending.source).await?, self.settle(first).await?))
         };
         let looking = self.look_at(link, &sending).map(Ok);
-        let ((hashes, seen), looked_at) = futures::future::try_join(writing, looking).await?;
-        Ok((hashes, seen, looked_at))
+        let written = futures::future::try_join(writing, looking).await;
+        if sending.back.as_ref().is_some_and(ReadBack::has_begun) && !link.is_alive() {
+            self.by.read_in_vain.fetch_add(1, Ordering::Relaxed);
+        }
+        written.map(|((hashes, seen), looked_at)| (hashes, seen, looked_at))
     }
 
     async fn look_at(&self, link: &Arc<Link>, sending: &Sending) -> LookedAt {
@@ -305,9 +310,9 @@ impl Job<'_> {
         LookedAt { said, read }
     }
 
-    /// None: no handle is free. Who writes one file must not wait for the handle of another that does the same.
+    /// None: no handle is to spare. Who writes one file must not wait for the handle of another that does the same.
     async fn read_back(&self, link: &Arc<Link>, back: &ReadBack) -> Option<Read> {
-        let opened = Opened::file_if_free(link, &self.site.remote(&self.temporary), OpenFlags::READ).await?;
+        let opened = Opened::file_if_spare(link, &self.site.remote(&self.temporary), OpenFlags::READ).await?;
         let hash = match opened {
             Ok(opened) => back.hash(self.site, &opened, &self.path, self.upload.size_bytes, &self.upload.pace).await,
             Err(_) => None,
@@ -383,6 +388,7 @@ impl Job<'_> {
             LookedAt { said: Some(Answered::Same), .. } => return Ok((Verified::RemoteChecksum, 0)),
             LookedAt { said, read: Some(read) } if read.hash == Some(hashes.blake3) => {
                 said.inspect(|said| self.by.shell.was_no_help(link, *said));
+                self.by.read_in_vain.store(0, Ordering::Relaxed);
                 return Ok((Verified::Readback, read.bytes));
             }
             LookedAt { read, .. } => read.as_ref().map_or(0, |read| read.bytes),
@@ -406,7 +412,8 @@ impl Job<'_> {
     /// All was right, and what was seen of it meanwhile was not.
     fn was_no_help(&self, link: &Link, looked_at: &LookedAt) {
         looked_at.said.inspect(|said| self.by.shell.was_no_help(link, *said));
-        if looked_at.read.is_some() && link.is_alive() && self.by.reads_meanwhile.swap(false, Ordering::Relaxed) {
+        if looked_at.read.is_some() && link.is_alive() && self.by.read_in_vain.swap(READ_IN_VAIN_MAX, Ordering::Relaxed) < READ_IN_VAIN_MAX
+        {
             tracing::warn!(
                 origin = &*link.place,
                 "it shows other bytes, or none, of a file that is being written; from now on it is read back when all is there"

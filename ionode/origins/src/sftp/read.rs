@@ -197,10 +197,10 @@ async fn read_piece(site: &Site, link: &Link, handle: &Held, path: &str, piece: 
 /// The content of an open file, hashed in order while many reads are in flight.
 pub async fn hash(site: &Site, opened: &Opened, path: &str, size_bytes: u64, pace: &Pace) -> Result<blake3::Hash, ApiError> {
     let starts = stream::iter((0..size_bytes).step_by(opened.link.read_bytes as usize));
-    hash_of(site, opened, path, size_bytes, pace, starts).await
+    hash_of(site, opened, path, size_bytes, pace, starts, |_| ()).await
 }
 
-/// The same of pieces that may be read one after another.
+/// The same of pieces that may be read one after another. `came` is told of the bytes of each.
 pub async fn hash_of(
     site: &Site,
     opened: &Opened,
@@ -208,12 +208,14 @@ pub async fn hash_of(
     size_bytes: u64,
     pace: &Pace,
     starts: impl Stream<Item = u64>,
+    came: impl Fn(u64),
 ) -> Result<blake3::Hash, ApiError> {
     let step = opened.link.read_bytes;
     let paced = |start: u64| read_paced(site, opened, path, start..(start + step).min(size_bytes), pace);
     let mut chunks = std::pin::pin!(starts.map(paced).buffered(IN_FLIGHT));
     let mut hasher = blake3::Hasher::new();
     while let Some(chunk) = chunks.try_next().await? {
+        came(chunk.len() as u64);
         hasher.update(&chunk);
     }
     Ok(hasher.finalize())
