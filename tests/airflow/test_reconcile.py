@@ -14,7 +14,8 @@ from airflow.providers.stager.graph import DagFact, FileFact, TaskFact
 from stager.client import RestClient
 
 MID = (FileFact("stager://waits/mid"),)
-DAG = DagFact("halfway", (TaskFact("make", True, outlets=MID), TaskFact("read", True, MID, upstream=("make",))))
+TASKS = (TaskFact("make", True, outlets=MID), TaskFact("read", True, MID, upstream=("make",)))
+DAG, ENDED = DagFact("halfway", TASKS), DagFact("ended", TASKS)
 
 
 def one(task: str, state: str) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def one(task: str, state: str) -> dict[str, Any]:
 
 
 class StandInAirflow:
-    """Airflow's answers: the DagRun goes on, its reader was killed while it waited for its inputs."""
+    """Airflow's answers: one DagRun goes on, its reader was killed while it waited for its inputs; another has failed."""
 
     http = type("Http", (), {"close": lambda self: None})()
 
@@ -30,7 +31,7 @@ class StandInAirflow:
         pass
 
     def state_of(self, ident: Any) -> str:
-        return "running" if ident.dag_id == DAG.dag_id else "success"
+        return {DAG.dag_id: "running", ENDED.dag_id: "failed"}.get(ident.dag_id, "success")
 
     def tries(self, ident: Any) -> dict[str, list[dict[str, Any]]]:
         return {"make": [one("make", "running")], "read": [one("read", "failed")]}
@@ -51,3 +52,16 @@ def test_a_call_that_still_waits_is_given_back_too(client: RestClient, monkeypat
     ]
     assert [each.call for each in opened.run.open_calls()] == [calls["make"]]
     opened.run.end(False)
+
+
+@pytest.mark.usefixtures("client")
+def test_a_dag_run_whose_end_was_not_told_is_ended(client: RestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile, "Airflow", StandInAirflow)
+    found = service.connected()
+    assert found.runs(ENDED, "r1").open() is not None
+    (run,) = [info.run for info in client.runs() if info.workflow == "ended r1"]
+    assert [line for line in reconcile.reconcile(found) if "ended r1" in line] == [
+        f"ended r1 is failed, and run {run} was not told: ended now"
+    ]
+    assert client.run(run).wait_finished(60).state == "failed"
+    assert [line for line in reconcile.reconcile(found) if "ended r1" in line] == []
