@@ -34,8 +34,7 @@ def upload(world: SimWorld, command: cmd.Upload) -> None:
     if node.answers:
         run = world.executor.runs[command.run]
         back = run.comes_back[command.origin]
-        link = world.topology.link(command.origin) if back else None
-        behind = link is not None and comes_behind(run.workflow.origins[command.origin], link, command.size_bytes)
+        behind = back and comes_behind(run.workflow.origins[command.origin], world.topology.link(command.origin), command.size_bytes)
         world.transfers.accept(command, node, origin, back, behind)
 
 

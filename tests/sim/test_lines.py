@@ -13,6 +13,7 @@ from stager.model.workflow import Workflow
 from stager.planning.bounds import lower_bound
 from stager.planning.make_plan import make_plan
 from stager.planning.policy import Policy
+from stager.planning.way_cost import going_home
 from stager.scheduler.commands import Fetch, RunOutcome
 from stager.sim.simulate import simulate
 from stager.sim.transfers import DEMAND_BELOW, Lane, Moving
@@ -82,6 +83,20 @@ def test_a_large_final_comes_back_over_ssh_while_it_is_written() -> None:
     assert simulated(large, declared, {}, node)[0] == pytest.approx(40.0, abs=0.1), "a bandwidth is that of both ways together"
     told = replace(large, origins={"lab": LAB})
     assert simulated(told, replace(link, fetch_bytes_per_s=5e6), {}, node)[0] == pytest.approx(20.0, abs=0.1)
+
+
+def test_what_comes_back_meanwhile_is_no_time_of_its_own_on_the_way_home() -> None:
+    """As expected of finals of 100 bytes and of 100 MB, at 10 MB/s each way."""
+    link = replace(WIDE, fetch_bytes_per_s=10e6, upload_bytes_per_s=10e6)
+    large = replace(OUT, files={lfn: replace(file, size_bytes=100_000_000) for lfn, file in OUT.files.items()})
+    room = (replace(ONE[0], capacity_bytes=10**9),)
+
+    def home(what: Workflow, link: OriginLink) -> float:
+        topology = Topology(room, (link,))
+        return going_home(what, topology, make_plan(what, topology))["home_bytes_per_s"]
+
+    assert (home(OUT, link), home(large, link)) == (pytest.approx(5e6), pytest.approx(10e6))
+    assert home(large, replace(link, bounded=True)) == pytest.approx(5e6)
 
 
 def test_a_declared_bandwidth_is_divided_among_the_nodes_that_have_transfers_there() -> None:
