@@ -270,19 +270,17 @@ pub async fn executables_stay_so(place: &dyn Place) {
 
 /// For an origin that may move 4 MiB a second.
 pub async fn bandwidth_is_kept(place: &dyn Place) {
+    /// Half a second less two bursts of 100 ms: an idle origin has saved one, and one is given on trust. 10 ms are for the clocks.
+    const LEAST: std::time::Duration = std::time::Duration::from_millis(290);
     let origin = place.origin();
     let bytes = content(90, 2 << 20);
     let started = std::time::Instant::now();
     there(place, "paced/file", &bytes).await;
-    let uploading = started.elapsed().as_millis();
-    assert!(place.is_read_only() || uploading >= 350, "{uploading} ms for an upload of half a second");
+    let took = started.elapsed();
+    assert!(place.is_read_only() || took >= LEAST, "{took:?} for an upload of half a second");
     let entry = origin.stat("paced/file").await.unwrap();
-    if place.is_read_only() {
-        // An idle origin may be a little ahead.
-        get(&*origin, &entry).await.unwrap();
-    }
     let started = std::time::Instant::now();
     assert!(get(&*origin, &entry).await.unwrap() == bytes);
-    // It may have been idle in between, for as long as it likes: a burst is saved then, and one is given on trust.
-    assert!(started.elapsed().as_millis() >= 290, "{:?} for a fetch of half a second", started.elapsed());
+    let took = started.elapsed();
+    assert!(took >= LEAST, "{took:?} for a fetch of half a second");
 }
