@@ -19,6 +19,7 @@ from tests.testbed.network import Network, needs_network
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("slow-line"), pytest.mark.timeout(600)]
 FAST_MBIT_S, SLOW_MBIT_S = 100.0, 10.0
 PARTS, PART_BYTES = 20, 2_500_000
+SLOW_FETCH_S = PART_BYTES * 8 / (SLOW_MBIT_S * 1e6)
 
 
 def part(number: int) -> bytes:
@@ -82,11 +83,12 @@ def jobs_by_host(apart: Apart, run: str) -> Counter[str]:
 
 
 def test_a_host_with_a_tenth_of_the_line_makes_a_run_hardly_longer(session_dir: Path) -> None:
-    """Nothing is known of either line before. As things were, it took half of the jobs, and twice the time."""
+    """By little more than one fetch. Nothing is known of either line before. As things were, it took half of the jobs, and twice the time.
+    How many jobs it takes now is no measure: the slower the other host computes, the more of them are its to take.
+    """
     with bed(session_dir, {"b": SLOW_MBIT_S}) as apart:
         run, both_s = run_of_sums(apart, "both")
         jobs = jobs_by_host(apart, run)
         apart.stager.run("host", "drain", "hb")
         _, alone_s = run_of_sums(apart, "alone")
-    assert jobs["hb"] < jobs["ha"] / 2
-    assert both_s < 1.25 * alone_s, f"{both_s:.1f} s with both, {alone_s:.1f} s with the fast one alone"
+    assert both_s < alone_s + 2 * SLOW_FETCH_S, f"{both_s:.1f} s with both, {alone_s:.1f} s with the fast one alone: {jobs}"
