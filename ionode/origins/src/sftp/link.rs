@@ -11,10 +11,11 @@ use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::rawsession::Limits;
 use russh_sftp::protocol::{Packet, StatusCode};
 use stager_core::error::{ApiError, Code};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 
 use super::checksum::Sums;
 use super::host_key::Client;
+use super::places::Places;
 use super::session::Session;
 use crate::failure::{self, shown};
 
@@ -26,9 +27,6 @@ const HANDLES_MAX: usize = 120;
 /// Of one connection for a crowd of uploads. Beside them there are the command for checksums, four at most that take one name, and two that
 /// take ranges; MaxSessions is ten at a stock sshd.
 const CHANNELS_MAX: usize = 3;
-/// A larger file takes as many places to write as there are channels: as many are written at once as over one channel, and the others are
-/// left to the next connection.
-const SMALL_BYTES: u64 = 64 << 10;
 /// A server that opens no channel for so long opens none.
 const WIDEN_MAX: Duration = Duration::from_secs(30);
 const CLOSED_EVERY: Duration = Duration::from_millis(10);
@@ -54,12 +52,8 @@ pub struct Link {
     pub sums: Sums,
     pub users: AtomicUsize,
     pub place: Arc<str>,
-    handles: Arc<Semaphore>,
-    writing: Arc<Semaphore>,
-    /// Of each channel: handles, and of these how many for files that are written.
-    places: (usize, usize),
+    pub places: Places,
     is_widened: AtomicBool,
-    channels: AtomicUsize,
     lost: AtomicBool,
 }
 
@@ -84,7 +78,6 @@ impl Link {
         let limits = limits.map_err(no_sftp)?;
         let handles = limits.open_handles.map_or(HANDLES_MAX, |n| HANDLES_MAX.min(n as usize)).max(1);
         sftp.set_limits(limits, handles);
-        let places = (handles, (handles * 4 / 5).max(1));
         let ssh = Arc::new(ssh);
         Ok(Self {
             sums: Sums::new(ssh.clone()),
@@ -96,45 +89,10 @@ impl Link {
             round_trip,
             users: AtomicUsize::new(0),
             place: place.clone(),
-            handles: Arc::new(Semaphore::new(places.0)),
-            writing: Arc::new(Semaphore::new(places.1)),
-            places,
+            places: Places::new(handles),
             is_widened: AtomicBool::new(false),
-            channels: AtomicUsize::new(1),
             lost: AtomicBool::new(false),
         })
-    }
-
-    /// Waits until the server can hold one more open file or directory.
-    pub async fn place_for_handle(&self) -> OwnedSemaphorePermit {
-        self.handles.clone().acquire_owned().await.expect("never closed")
-    }
-
-    /// None: it would be waited for, or be one of those that uploads leave to others.
-    pub fn spare_place_for_handle(&self) -> Option<OwnedSemaphorePermit> {
-        let left_to_others = self.channels() * (self.places.0 - self.places.1);
-        (self.handles.available_permits() > left_to_others).then(|| self.handles.clone().try_acquire_owned().ok()).flatten()
-    }
-
-    /// A place for one more file that is being written. There are fewer than handles: who reads, or puts names on the disk, waits behind no
-    /// crowd of uploads.
-    pub fn place_to_write(&self, size_bytes: u64) -> Option<OwnedSemaphorePermit> {
-        let places = if size_bytes <= SMALL_BYTES { 1 } else { self.channels() as u32 };
-        self.writing.clone().try_acquire_many_owned(places).ok()
-    }
-
-    /// For a file of any size.
-    pub fn has_place_to_write(&self) -> bool {
-        self.writing.available_permits() >= self.channels()
-    }
-
-    fn channels(&self) -> usize {
-        self.channels.load(Ordering::Relaxed)
-    }
-
-    /// How many files may be written over one channel at once.
-    pub fn places_to_write(&self) -> usize {
-        self.places.1
     }
 
     /// Whether nobody was told so before.
@@ -169,9 +127,7 @@ impl Link {
         let channel = self.ssh.channel_open_session().await.ok()?;
         channel.request_subsystem(true, "sftp").await.ok()?;
         self.sftp.add(channel.into_stream()).await.ok()?;
-        self.channels.fetch_add(1, Ordering::Relaxed);
-        self.handles.add_permits(self.places.0);
-        self.writing.add_permits(self.places.1);
+        self.places.add_channel();
         Some(())
     }
 

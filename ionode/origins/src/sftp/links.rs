@@ -153,7 +153,7 @@ impl Links {
         let mut list = self.list();
         list.retain(|link| link.is_alive());
         let first = list.iter().take(most);
-        let link = first.min_by_key(|link| (!link.has_place_to_write(), link.users.load(Ordering::Relaxed)))?.clone();
+        let link = first.min_by_key(|link| (!link.places.has_one_to_write(), link.users.load(Ordering::Relaxed)))?.clone();
         Some((self.lease(link), list.len()))
     }
 

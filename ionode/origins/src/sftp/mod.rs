@@ -11,6 +11,7 @@ mod link;
 mod links;
 mod login;
 mod opened;
+mod places;
 mod pool;
 mod publish;
 mod range_sums;

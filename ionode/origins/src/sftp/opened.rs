@@ -47,12 +47,12 @@ pub struct Opened {
 
 impl Opened {
     pub async fn file(link: &Arc<Link>, path: &str, flags: OpenFlags, permissions: Option<u32>) -> Result<Self, SftpError> {
-        Self::file_in(link.place_for_handle().await, link, path, flags, permissions).await
+        Self::file_in(link.places.for_handle().await, link, path, flags, permissions).await
     }
 
     /// None: the server has no place to spare for it now.
     pub async fn file_if_spare(link: &Arc<Link>, path: &str, flags: OpenFlags) -> Option<Result<Self, SftpError>> {
-        Some(Self::file_in(link.spare_place_for_handle()?, link, path, flags, None).await)
+        Some(Self::file_in(link.places.spare_for_handle()?, link, path, flags, None).await)
     }
 
     async fn file_in(
@@ -70,12 +70,12 @@ impl Opened {
     /// A file or directory that is to be put on the disk with what was renamed or removed there before.
     pub async fn to_sync(link: &Arc<Link>, path: &str) -> Result<Self, SftpError> {
         let (at, path) = (link.clone(), path.to_owned());
-        Self::detached(link.place_for_handle().await, link, async move { at.sftp.open_behind(path).await }).await
+        Self::detached(link.places.for_handle().await, link, async move { at.sftp.open_behind(path).await }).await
     }
 
     pub async fn directory(link: &Arc<Link>, path: &str) -> Result<Self, SftpError> {
         let (at, path) = (link.clone(), path.to_owned());
-        Self::detached(link.place_for_handle().await, link, async move { at.sftp.opendir(path).await }).await
+        Self::detached(link.places.for_handle().await, link, async move { at.sftp.opendir(path).await }).await
     }
 
     /// In a task of its own: a handle that arrives after its caller was cancelled is closed all the same.

@@ -124,7 +124,7 @@ impl Pool {
             let mut woken = Woken { freed: &self.freed, is_served: false };
             let lease = self.lease(Work::Bulk).await.inspect_err(|_| self.freed.notify_waiters())?;
             woken.is_served = true;
-            if let Some(permit) = lease.link.place_to_write(size_bytes) {
+            if let Some(permit) = lease.link.places.to_write(size_bytes) {
                 return Ok((lease, PlaceToWrite::new(permit, self.freed.clone())));
             }
             self.widen(&lease.link);
@@ -196,7 +196,7 @@ impl Pool {
 
     fn start(&self, link: &Arc<Link>, files: usize) {
         self.shell.start(link);
-        if files > link.places_to_write() {
+        if files > link.places.to_write_each() {
             self.widen(link);
         }
     }
