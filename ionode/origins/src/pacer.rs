@@ -93,6 +93,13 @@ impl Permit {
         self.bytes
     }
 
+    /// The first of them have arrived, of an answer that has a connection to itself.
+    pub fn answered(&self) {
+        if let Some(pacer) = &self.pacer {
+            pacer.state().window.answered(self.since.elapsed());
+        }
+    }
+
     /// All of them have arrived: that says how far and how wide the way is.
     pub fn complete(self) {
         let Some(pacer) = &self.pacer else { return };

@@ -74,6 +74,7 @@ impl Reading<'_> {
         let mut left = ranges::checked(self.expected, ranges)?;
         let Some((first, permit)) = self.next(&mut left).await else { return Ok(Seen::TooLittle) };
         let answer = self.site.bytes(self.expected, first.clone()).await?;
+        permit.answered();
         let soon_over = answer.immutable && left.is_empty() && first.end - first.start <= PIECE_BYTES_MIN;
         let seen = |answers| if soon_over && answers == 1 { Seen::Enough } else { Seen::TooLittle };
         if answer.span == Span::Whole {
@@ -108,7 +109,11 @@ impl Reading<'_> {
             let offset = buffer.reached();
             let mut answer = match begun.take() {
                 Some(answer) => answer,
-                None => self.site.bytes(self.expected, offset..piece.end).await?,
+                None => {
+                    let answer = self.site.bytes(self.expected, offset..piece.end).await?;
+                    permit.answered();
+                    answer
+                }
             };
             if answer.span != Span::From(offset) {
                 return Err(failure::protocol_broken(path, place, "it gives ranges at one time and none at another"));

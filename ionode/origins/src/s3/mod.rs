@@ -171,7 +171,7 @@ impl S3Origin {
         sink.pace().permitted(stream::unfold(left, next))
     }
 
-    async fn read_piece(&self, expected: &Entry, piece: Range<u64>, sink: &dyn Sink) -> Result<(), ApiError> {
+    async fn read_piece(&self, expected: &Entry, piece: Range<u64>, sink: &dyn Sink, permit: &Permit) -> Result<(), ApiError> {
         let path = expected.path.as_str();
         let key = self.key(&checked_file(path)?)?;
         let tag = tag_of(&expected.token);
@@ -180,6 +180,7 @@ impl S3Origin {
         let range = (!whole).then(|| GetRange::Bounded(piece.clone()));
         let options = GetOptions { if_match: tag.map(str::to_owned), range, ..GetOptions::default() };
         let result = self.clients.plain.get_opts(&key, options).await.map_err(|error| self.failure(&error, path))?;
+        permit.answered();
         // Servers that do not know If-Match answer with what they have.
         let found = self.entry(path, &result.meta);
         if found.token != expected.token {
@@ -335,7 +336,7 @@ impl Origin for S3Origin {
         let left = ranges::checked(expected, ranges)?;
         let each_was_checked = !left.is_empty() && tag_of(&expected.token).is_some();
         let reads = self.asked(expected, left, sink).map(|(piece, permit)| async {
-            self.read_piece(expected, piece, sink).await?;
+            self.read_piece(expected, piece, sink, &permit).await?;
             permit.complete();
             Ok(())
         });
