@@ -7,6 +7,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ import pytest
 
 from tests.testbed.ionode import IoNode
 from tests.testbed.network import Network, Wan
-from tests.testbed.s3 import running_s3
+from tests.testbed.s3 import S3, running_s3
 from tests.testbed.sshd import Sshd, running_sshd
 from tests.testbed.waiting import wait_until
 from tests.testbed.web import running_web
 
 LINE, NARROW = Wan(rtt_s=0.03, rate_mbit_s=100), Wan(rtt_s=0.03, rate_mbit_s=10)
+LARGE_BYTES, WANTED_BYTES = 20_000_000, 10_000_000
+SIZES = {f"large{number}": LARGE_BYTES for number in range(6)} | dict.fromkeys(("alone", "first", "second"), WANTED_BYTES)
+AHEAD_BYTES = 2_500_000
 PREFETCH, DEMAND, WRITE_BACK = 10, 0, 20
 REFUSALS = re.compile(r"MaxStartups|drop connection|no more sessions|maximum authentication|Too many|refused", re.IGNORECASE)
 
@@ -38,6 +42,19 @@ def make(place: Path, sizes: dict[str, int]) -> None:
         os.utime(place / name, (1_700_000_000, 1_700_000_000))
 
 
+@contextmanager
+def s3_behind(net: Network, line: Wan, short_dir: Path, sizes: dict[str, int]) -> Iterator[S3]:
+    """With a bucket of such objects."""
+    (short_dir / "s3").mkdir()
+    cloud = net.host("cloud", wan=line)
+    with running_s3(short_dir / "s3", where=cloud) as s3:
+        with cloud.inside():
+            s3.make_bucket("bucket")
+            for name, size_bytes in sizes.items():
+                s3.client().put_object(Bucket="bucket", Key=name, Body=os.urandom(size_bytes))
+        yield s3
+
+
 def fetch(node: IoNode, entry: dict[str, Any], priority: int, origin: str = "o") -> None:
     name = entry["path"]
     expected = {"size_bytes": entry["size_bytes"], "token": entry["token"], "blake3": None, "sha256": None}
@@ -50,10 +67,10 @@ def stat(node: IoNode, names: Sequence[str], origin: str = "o") -> list[dict[str
     return entries
 
 
-def moved_bytes(node: IoNode, transfers: Sequence[str], size_bytes: int = 0) -> int:
-    """Of large files, or of this size each. A transfer that was heard of as ended is not told of any more."""
+def moved_bytes(node: IoNode, transfers: Sequence[str], size_bytes: int = LARGE_BYTES) -> int:
+    """Of files of this size each. A transfer that was heard of as ended is not told of any more."""
     told = {transfer["transfer_id"]: transfer["bytes_done"] for transfer in node.get("/v1/transfers")["transfers"]}
-    return sum(told.get(each, size_bytes or LARGE_BYTES) for each in transfers)
+    return sum(told.get(each, size_bytes) for each in transfers)
 
 
 def ends(node: IoNode, count: int, wait_s: float = 60) -> list[dict[str, Any]]:
@@ -98,10 +115,6 @@ def assert_most_is_had(node: IoNode, crowd: Sequence[str], alone_s: float, *move
     raise AssertionError("; ".join(found))
 
 
-LARGE_BYTES, WANTED_BYTES = 20_000_000, 10_000_000
-SIZES = {f"large{number}": LARGE_BYTES for number in range(6)} | dict.fromkeys(("alone", "first", "second"), WANTED_BYTES)
-
-
 def test_a_file_that_a_job_waits_for_gets_most_of_a_full_line_from_sftp(net: Network, lab: Sshd, ionode: Callable[..., IoNode]) -> None:
     make(lab.data, SIZES)
     node = ionode(where=net.host("node0"))
@@ -110,13 +123,7 @@ def test_a_file_that_a_job_waits_for_gets_most_of_a_full_line_from_sftp(net: Net
 
 
 def test_a_file_that_a_job_waits_for_gets_most_of_a_full_line_from_s3(net: Network, short_dir: Path, ionode: Callable[..., IoNode]) -> None:
-    (short_dir / "s3").mkdir()
-    cloud = net.host("cloud", wan=LINE)
-    with running_s3(short_dir / "s3", where=cloud) as s3:
-        with cloud.inside():
-            s3.make_bucket("bucket")
-            for name, size_bytes in SIZES.items():
-                s3.client().put_object(Bucket="bucket", Key=name, Body=os.urandom(size_bytes))
+    with s3_behind(net, LINE, short_dir, SIZES) as s3:
         node = ionode(where=net.host("node0"))
         node.do("PUT", "/v1/origins/o", s3.origin("bucket"))
         most_of_the_line_is_had(node)
@@ -138,14 +145,8 @@ def test_on_a_narrow_line_what_a_job_waits_for_is_behind_two_seconds_of_it(
     """Pieces over connections of their own share the line, so each takes as long as all: that once looked like a long line, and what a
     job waited for was behind six seconds of it.
     """
-    size_bytes, sizes = 2_500_000, {f"ahead{number}": 2_500_000 for number in range(9)} | {"first": 500_000, "second": 500_000}
-    (short_dir / "s3").mkdir()
-    cloud = net.host("cloud", wan=NARROW)
-    with running_s3(short_dir / "s3", where=cloud) as s3:
-        with cloud.inside():
-            s3.make_bucket("bucket")
-            for name, each_bytes in sizes.items():
-                s3.client().put_object(Bucket="bucket", Key=name, Body=os.urandom(each_bytes))
+    sizes = {f"ahead{number}": AHEAD_BYTES for number in range(9)} | {"first": 500_000, "second": 500_000}
+    with s3_behind(net, NARROW, short_dir, sizes) as s3:
         node = ionode(where=net.host("node0"))
         node.do("PUT", "/v1/origins/o", s3.origin("bucket"))
         *ahead, first, second = stat(node, list(sizes))
@@ -153,10 +154,10 @@ def test_on_a_narrow_line_what_a_job_waits_for_is_behind_two_seconds_of_it(
             fetch(node, entry, PREFETCH)
         crowd, found = [f"t-{entry['path']}" for entry in ahead], []
         for moved, wanted in ((7_500_000, first), (12_000_000, second)):
-            wait_until(lambda at_least=moved: moved_bytes(node, crowd, size_bytes) > at_least, "the line to be known")
-            before_bytes = moved_bytes(node, crowd, size_bytes)
+            wait_until(lambda at_least=moved: moved_bytes(node, crowd, AHEAD_BYTES) > at_least, "the line to be known")
+            before_bytes = moved_bytes(node, crowd, AHEAD_BYTES)
             seconds_until_here(node, wanted)
-            found.append(moved_bytes(node, crowd, size_bytes) - before_bytes)
+            found.append(moved_bytes(node, crowd, AHEAD_BYTES) - before_bytes)
     # Two megabytes are under way on such a line, and a few more pieces go in between. One try is enough: others have the processors.
     assert min(found) < 3_800_000, f"{found} bytes of others came meanwhile"
 
