@@ -81,10 +81,15 @@ impl Window {
         }
         let best = self.rates.iter().copied().fold(0.0, f64::max);
         let alone_s = ANSWER_TIMES * self.answer_min.as_secs_f64() + slot_bytes / self.slot_pieces as f64 / best;
-        let is_known = self.watched_s >= WATCHED_S_MIN;
-        let least = if is_known { ((NARROW_S * best) as u64).clamp(NARROW_BYTES_MIN, BYTES_MIN) } else { BYTES_MIN };
-        self.bytes = ((2.0 * best * way_s.min(alone_s)) as u64).clamp(least, BYTES_MAX);
+        self.bytes = ((2.0 * best * way_s.min(alone_s)) as u64).clamp(self.least_bytes(best), BYTES_MAX);
         self.starts(now);
+    }
+
+    fn least_bytes(&self, best: f64) -> u64 {
+        match self.watched_s >= WATCHED_S_MIN {
+            true => ((NARROW_S * best) as u64).clamp(NARROW_BYTES_MIN, BYTES_MIN),
+            false => BYTES_MIN,
+        }
     }
 
     /// Of the pieces of this slot, each byte counted alike.
@@ -154,6 +159,15 @@ mod tests {
         assert!(narrow < 2.5 * 1.25e6, "{narrow} for a line of 1.25 MB/s");
         let wide = window_on_shared(94e6, 0.1, 10.0) as f64;
         assert!(wide > 94e6 * 0.1, "{wide} for a line that holds 9.4 MB");
+    }
+
+    #[test]
+    fn a_line_is_not_taken_for_narrow_because_its_first_bytes_are_late() {
+        let (start, late) = (Instant::now(), Duration::from_millis(200));
+        let mut window = Window::new(start);
+        window.starts(start);
+        window.completed(512 * 1024, late, start + late);
+        assert_eq!(window.bytes(), BYTES_MIN);
     }
 
     #[test]

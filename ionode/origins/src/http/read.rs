@@ -73,8 +73,7 @@ impl Reading<'_> {
     async fn all(&self, ranges: &[Range<u64>]) -> Result<Seen, ApiError> {
         let mut left = ranges::checked(self.expected, ranges)?;
         let Some((first, permit)) = self.next(&mut left).await else { return Ok(Seen::TooLittle) };
-        let answer = self.site.bytes(self.expected, first.clone()).await?;
-        permit.answered();
+        let answer = self.answer(first.clone(), &permit).await?;
         let soon_over = answer.immutable && left.is_empty() && first.end - first.start <= PIECE_BYTES_MIN;
         let seen = |answers| if soon_over && answers == 1 { Seen::Enough } else { Seen::TooLittle };
         if answer.span == Span::Whole {
@@ -88,6 +87,12 @@ impl Reading<'_> {
         let rest = self.asked(left).map(|(piece, permit)| self.piece(piece, permit, None));
         let rest = rest.buffer_unordered(in_flight).try_for_each(|_| std::future::ready(Ok(())));
         futures::future::try_join(self.piece(first, permit, Some(answer)), rest).await.map(|_| Seen::TooLittle)
+    }
+
+    async fn answer(&self, range: Range<u64>, permit: &Permit) -> Result<Answer, ApiError> {
+        let answer = self.site.bytes(self.expected, range).await?;
+        permit.answered();
+        Ok(answer)
     }
 
     /// The next piece, with its permit.
@@ -109,11 +114,7 @@ impl Reading<'_> {
             let offset = buffer.reached();
             let mut answer = match begun.take() {
                 Some(answer) => answer,
-                None => {
-                    let answer = self.site.bytes(self.expected, offset..piece.end).await?;
-                    permit.answered();
-                    answer
-                }
+                None => self.answer(offset..piece.end, &permit).await?,
             };
             if answer.span != Span::From(offset) {
                 return Err(failure::protocol_broken(path, place, "it gives ranges at one time and none at another"));
