@@ -98,9 +98,10 @@ class DaskPool:
 
         from stager.adapters.host_preload import carry_out
 
-        client = await self.connected()
-        future = client.submit(carry_out, plain(call), key=key, pure=False, retries=0, resources={f"{RESOURCE}{host}": cores})
+        client, asked, future = await self.connected(), plain(call), None
         try:
+            # A client that gave its scheduler up takes nothing any more, which is seen at the next look only.
+            future = client.submit(carry_out, asked, key=key, pure=False, retries=0, resources={f"{RESOURCE}{host}": cores})
             answer: dict[str, Any] = await future
             return answer
         except FutureCancelledError as problem:
@@ -108,7 +109,8 @@ class DaskPool:
         except Exception as problem:
             raise Transient(f"the pool says of {key}: {problem}", code="connection_lost", subject=host) from problem
         finally:
-            future.release()
+            if future is not None:
+                future.release()
 
     async def ask(self, host: str, what: Asked, *args: Any) -> Any:
         """Beside all that runs there. Raises Transient where the host does not answer."""
@@ -147,6 +149,7 @@ class DaskPool:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _connect(self) -> None:
+        """Raises Transient where there is no answer, or one of another kind of Dask."""
         from distributed import Client
 
         make: Any = Client
@@ -155,8 +158,10 @@ class DaskPool:
         try:
             async with asyncio.timeout(2 * ANSWER_DEADLINE_S):
                 self.client = await client
-        except BaseException:
+        except BaseException as problem:
             await closed(client)
+            if isinstance(problem, Exception):
+                raise Transient(f"{type(problem).__name__}: {problem}", code="connection_lost", subject=self.address) from problem
             raise
         log.info("the pool %s answers", self.address)
         self.up.set()
