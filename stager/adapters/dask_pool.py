@@ -144,6 +144,10 @@ class DaskPool:
             except (OSError, Transient) as problem:
                 self.problem = str(problem)
                 log.warning("the pool %s does not answer, and is tried again: %s", self.address, problem)
+            except Exception as problem:
+                # Else nobody would look at its hosts any more.
+                self.problem = f"{type(problem).__name__}: {problem}"
+                log.exception("the pool %s: a defect of stager; it is tried again", self.address)
             await self._drop()
             self._judge()
             await asyncio.sleep(LOOK_EVERY_S)

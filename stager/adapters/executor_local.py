@@ -46,6 +46,7 @@ from stager.worker.place import read_json
 
 log = logging.getLogger(__name__)
 ASK_AGAIN_S = 0.2
+AFTER_DEFECT_S = 10.0
 FORGET_AFTER_S = 0.2
 Ending = AttemptResult | AttemptWaiting
 
@@ -168,6 +169,11 @@ class AttemptExecutor:
                 if not await self.surroundings.reachable(command.node):
                     ending = await self._given_up(command)
                     break
+                steps = self._again(command)
+            except Exception:
+                # Else nobody would ask about it any more, and its run would never end.
+                log.exception("attempt %s: a defect of stager; it is looked at again in %.0f s", command.attempt, AFTER_DEFECT_S)
+                await asyncio.sleep(AFTER_DEFECT_S)
                 steps = self._again(command)
         if isinstance(ending, AttemptResult):
             await self.before_told(command, ending)

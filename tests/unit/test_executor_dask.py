@@ -8,6 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
+import pytest
+
+from stager.adapters import executor_local
 from stager.adapters.executor_dask import DaskExecutor
 from stager.adapters.host_workers import HostWorkers
 from stager.model.errors import ErrorClass, Fault
@@ -160,6 +163,19 @@ def test_without_its_variables_one_that_was_given_away_is_adopted_and_a_new_one_
         assert workers.asked == [] and list(executor.parked) == ["a-1"]
 
     assert played(World(None), adopted, given=True) == played(World(None), parked) == []
+
+
+def test_after_a_defect_an_attempt_is_asked_about_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Else its run would never end."""
+    monkeypatch.setattr(executor_local, "AFTER_DEFECT_S", 0.0)
+
+    async def play(executor: DaskExecutor, workers: Workers) -> None:
+        workers.answer.set_exception(RuntimeError("Client is closed"))
+        workers.answer = asyncio.get_running_loop().create_future()
+        workers.answer.set_result(AttemptResult(attempt_id="a-1", outcome=Outcome.OK))
+
+    assert played(World({}), play) == [ev.Outcome.OK]
+    assert "attempt a-1: a defect of stager" in caplog.text and "RuntimeError: Client is closed" in caplog.text
 
 
 def test_workers_of_hosts_do_the_steps_of_attempts() -> None:
