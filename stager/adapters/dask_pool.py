@@ -94,23 +94,23 @@ class DaskPool:
 
     async def call_once(self, key: str, call: Call, host: str, cores: int) -> dict[str, Any]:
         """Raises Transient where Dask has no answer of the host, which says nothing about the attempt."""
-        from distributed.client import FutureCancelledError
-
         from stager.adapters.host_preload import carry_out
 
-        client, asked, future = await self.connected(), plain(call), None
+        client, asked = await self.connected(), plain(call)
         try:
             # A client that gave its scheduler up takes nothing any more, which is seen at the next look only.
             future = client.submit(carry_out, asked, key=key, pure=False, retries=0, resources={f"{RESOURCE}{host}": cores})
-            answer: dict[str, Any] = await future
-            return answer
-        except FutureCancelledError as problem:
-            raise Transient(f"the pool has lost {key}", code="connection_lost", subject=host) from problem
         except Exception as problem:
-            raise Transient(f"the pool says of {key}: {problem}", code="connection_lost", subject=host) from problem
+            raise Transient(f"the pool does not take {key}: {problem}", code="connection_lost", subject=host) from problem
+        try:
+            # Dask brings the answers of several futures by one task, which ends for all of them when it is cancelled for one. So nobody
+            # who may be called off waits for a future itself.
+            said: dict[str, Any] | str = await asyncio.shield(self.tasks.start(f"the answer to {key}", answer_of(future)))
         finally:
-            if future is not None:
-                future.release()
+            future.release()
+        if isinstance(said, str):
+            raise Transient(f"the pool has no answer to {key}: {said}", code="connection_lost", subject=host)
+        return said
 
     async def ask(self, host: str, what: Asked, *args: Any) -> Any:
         """Beside all that runs there. Raises Transient where the host does not answer."""
@@ -255,6 +255,23 @@ class DaskPool:
         if seen.reported is not None:
             seen.reported = None
             self.heard.put(ev.HostLost(at=0.0, cause="host", host=host))
+
+
+async def answer_of(future: Any) -> dict[str, Any] | str:
+    """What the host said, or why it is not known."""
+    from distributed.client import FutureCancelledError
+
+    try:
+        said: dict[str, Any] = await future
+        return said
+    except FutureCancelledError:
+        return "it has lost it"
+    except asyncio.CancelledError:
+        if (this := asyncio.current_task()) is not None and this.cancelling():
+            raise
+        return "its client has called it off"
+    except Exception as problem:
+        return f"{type(problem).__name__}: {problem}"
 
 
 async def closed(client: Any) -> None:

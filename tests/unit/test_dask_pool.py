@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from stager.adapters.host_words import Call, HostFacts, Step, plain
 from stager.model.errors import Transient
 from stager.scheduler import events as ev
 
+CALL = Call(attempt="a-1", step=Step.RUN, node="node0", epoch=1, brief="", scratch="s")
 H1 = HostFacts(host="h1", node="node0", cores=1, version="0.1.0")
 
 
@@ -85,14 +87,13 @@ def test_a_client_that_has_given_its_scheduler_up_is_no_end_of_a_call() -> None:
     """Else the attempt would be asked about by nobody, and its run would never end."""
     pool = DaskPool("tcp://d:1", lambda event, on_durable=None: None)
     pool.client = GivenUp({})
-    call = Call(attempt="a-1", step=Step.RUN, node="node0", epoch=1, brief="", scratch="s")
 
     async def make() -> Call:
-        return call
+        return CALL
 
     async def timeline() -> dict[str, Any]:
         with pytest.raises(Transient, match="Client is closed"):
-            await pool.call_once("stager-a-1", call, "h1", 1)
+            await pool.call_once("stager-a-1", CALL, "h1", 1)
         asked = asyncio.create_task(pool.call("stager-a-1", make, "h1", 1))
         await asyncio.sleep(0)
         pool.client = Answers({})
@@ -116,3 +117,58 @@ def test_a_pool_of_another_kind_of_dask_is_tried_again(monkeypatch: pytest.Monke
     monkeypatch.setattr("distributed.Client", OfAnotherKind)
     with pytest.raises(Transient, match="ImportError: mismatched versions"):
         asyncio.run(DaskPool("tcp://d:1", lambda event, on_durable=None: None)._connect())
+
+
+class Together(Dask):
+    """As Dask does, the answers of all futures are brought by one task. `asked`: the futures."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.bringing: asyncio.Task[None] | None = None
+        self.may_come = asyncio.Event()
+
+    async def bring(self) -> None:
+        await self.may_come.wait()
+
+    def submit(self, function: Any, said: Any, *, key: str, **more: Any) -> Any:
+        dask = self
+
+        class Brought:
+            def release(self) -> None: ...
+
+            def __await__(self) -> Any:
+                if dask.bringing is None:
+                    dask.bringing = asyncio.ensure_future(dask.bring())
+                yield from dask.bringing.__await__()
+                return {"answer": key}
+
+        return Brought()
+
+
+def asked_twice(play: Callable[[Together, asyncio.Task[Any]], None]) -> tuple[Any, asyncio.Task[Any]]:
+    """What the second of two calls has for an answer after this was done to the first, and that one."""
+
+    async def timeline() -> tuple[Any, asyncio.Task[Any]]:
+        pool, dask = DaskPool("tcp://d:1", lambda event, on_durable=None: None), Together()
+        pool.client = dask
+        first, second = (asyncio.ensure_future(pool.call_once(key, CALL, "h1", 1)) for key in ("a", "b"))
+        while dask.bringing is None:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        play(dask, first)
+        await asyncio.sleep(0)
+        dask.may_come.set()
+        return (await asyncio.gather(second, return_exceptions=True))[0], first
+
+    return asyncio.run(timeline())
+
+
+def test_a_call_that_is_called_off_takes_no_other_one_along() -> None:
+    """Of a host that is gone. The other calls ended as cancelled, which nobody told, and their runs never ended."""
+    answer, first = asked_twice(lambda dask, first: first.cancel() and None)
+    assert answer == {"answer": "b"} and first.cancelled()
+
+
+def test_what_dask_itself_calls_off_is_asked_again() -> None:
+    answer, first = asked_twice(lambda dask, first: dask.bringing is not None and dask.bringing.cancel() and None)
+    assert isinstance(answer, Transient) and isinstance(first.exception(), Transient)
