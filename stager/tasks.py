@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from stager.model.errors import StagerError
 
 log = logging.getLogger(__name__)
 Failed = Callable[[BaseException], None]
+Made = TypeVar("Made")
+AFTER_DEFECT_S = 10.0
 # Most end at once. One that does not is named in the log, and asked again: a wish that comes just as a wait is over can be lost.
 ENDS_WITHIN_S = 10.0
 
@@ -52,6 +54,16 @@ class Tasks:
                     task.cancel()
             # Their ends are told by callbacks.
             await asyncio.sleep(0)
+
+
+async def tried_until_done(name: str, steps: Callable[[], Awaitable[Made]]) -> Made:
+    """Of what nobody else would ever do again."""
+    while True:
+        try:
+            return await steps()
+        except Exception:
+            log.exception("%s failed, and is tried again in %.0f s", name, AFTER_DEFECT_S)
+            await asyncio.sleep(AFTER_DEFECT_S)
 
 
 def place_of(task: asyncio.Task[Any]) -> str:

@@ -18,6 +18,7 @@ from stager.adapters.host_workers import HostWorkers
 from stager.planning.plan import Access
 from stager.ports import Put
 from stager.scheduler import commands as cmd
+from stager.tasks import tried_until_done
 from stager.wire.node import ClosedAttempt
 from stager.worker import AttemptResult, AttemptSpec, Outcome
 from stager.worker.attempt import lost_fault
@@ -133,7 +134,8 @@ class DaskExecutor(AttemptExecutor):
             steps.cancel()
         self.parked.pop(command.attempt, None)
         self.waiting.pop(command.attempt, None)
-        self.tasks.start(f"the end of attempt {command.attempt}", self._close_lost(command))
+        name = f"the end of attempt {command.attempt}"
+        self.tasks.start(name, tried_until_done(name, lambda: self._close_lost(command)))
 
     async def _close_lost(self, command: cmd.StartAttempt) -> None:
         closed = await self.surroundings.close_attempt(command, ticketed=self.worker.was_ticketed(command))

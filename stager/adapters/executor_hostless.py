@@ -15,6 +15,7 @@ from stager.adapters.executor_dask import Surroundings
 from stager.adapters.executor_local import AttemptExecutor, AttemptWorker
 from stager.ports import Put
 from stager.scheduler import commands as cmd
+from stager.tasks import tried_until_done
 from stager.worker import AttemptResult, Outcome
 from stager.worker.attempt import lost_fault
 
@@ -35,7 +36,8 @@ class HostlessExecutor(AttemptExecutor):
             log.warning(
                 "attempt %s is on host %s of a pool that this scheduler does not have: it is given up", command.attempt, command.host
             )
-            self.tasks.start(f"the end of attempt {command.attempt}", self._close_lost(command))
+            name = f"the end of attempt {command.attempt}"
+            self.tasks.start(name, tried_until_done(name, lambda: self._close_lost(command)))
 
     def grant(self, command: cmd.GrantSpace) -> None:
         """It is on its way to its end."""

@@ -24,7 +24,7 @@ from stager.planning.plan import Access
 from stager.ports import Put
 from stager.scheduler import commands as cmd
 from stager.scheduler import events as ev
-from stager.tasks import Tasks
+from stager.tasks import AFTER_DEFECT_S, Tasks
 from stager.worker import (
     AttemptInput,
     AttemptOutput,
@@ -46,7 +46,6 @@ from stager.worker.place import read_json
 
 log = logging.getLogger(__name__)
 ASK_AGAIN_S = 0.2
-AFTER_DEFECT_S = 10.0
 FORGET_AFTER_S = 0.2
 Ending = AttemptResult | AttemptWaiting
 
@@ -96,8 +95,9 @@ class AttemptExecutor:
         self.waiting: dict[str, int] = {}
         self.granted: dict[str, int] = {}
         self.parked: dict[str, cmd.StartAttempt] = {}
-        # Attempts that wait for a mount; True: to be ended.
-        self.mounting: dict[str, bool] = {}
+        # Attempts that wait for a mount, and those that are to be ended: a node that is away meanwhile changes nothing about that.
+        self.mounting: set[str] = set()
+        self.called_off: set[str] = set()
         # Attempts that were begun before a restart.
         self.found: set[str] = set()
         self.over: list[str] = []
@@ -137,10 +137,11 @@ class AttemptExecutor:
         start = self.started.get(command.attempt)
         if start is None:
             return
+        self.called_off.add(command.attempt)
         if self.parked.pop(command.attempt, None) is not None:
             self._told(start, AttemptResult(attempt_id=start.attempt, outcome=Outcome.KILLED))
         elif command.attempt in self.mounting:
-            self.mounting[command.attempt] = True
+            return
         elif self.waiting.pop(command.attempt, None) is not None:
             self._go_on(start, self.worker.abandon(command.attempt))
         else:
@@ -176,7 +177,10 @@ class AttemptExecutor:
                 await asyncio.sleep(AFTER_DEFECT_S)
                 steps = self._again(command)
         if isinstance(ending, AttemptResult):
-            await self.before_told(command, ending)
+            try:
+                await self.before_told(command, ending)
+            except Exception:
+                log.exception("attempt %s has ended, and what goes before that is told has failed", command.attempt)
         self._told(command, ending)
 
     async def before_told(self, command: cmd.StartAttempt, ending: AttemptResult) -> None:
@@ -194,6 +198,7 @@ class AttemptExecutor:
             return
         self.started.pop(command.attempt, None)
         self.granted.pop(command.attempt, None)
+        self.called_off.discard(command.attempt)
         if command.attempt in self.found:
             self.found.discard(command.attempt)
             ending = uncounted(ending)
@@ -244,7 +249,10 @@ class AttemptExecutor:
         """Mounts the origins from which the attempt reads directly, before it begins. An end: it was called off meanwhile, or cannot be
         had. Raises StagerError where the node could not be asked.
         """
-        self.mounting[command.attempt] = False
+        killed = AttemptResult(attempt_id=command.attempt, outcome=Outcome.KILLED)
+        if command.attempt in self.called_off:
+            return killed
+        self.mounting.add(command.attempt)
         try:
             for origin, path in direct.items():
                 origins[origin] = await self.surroundings.mounted(command.node, command.run, origin, path)
@@ -253,8 +261,8 @@ class AttemptExecutor:
                 raise
             return not_startable(command, problem.fault())
         finally:
-            called_off = self.mounting.pop(command.attempt)
-        return AttemptResult(attempt_id=command.attempt, outcome=Outcome.KILLED) if called_off else None
+            self.mounting.discard(command.attempt)
+        return killed if command.attempt in self.called_off else None
 
     async def _again(self, command: cmd.StartAttempt) -> Ending:
         """One that was still waiting for a mount never began."""

@@ -220,11 +220,10 @@ class HostWorkers:
         return AttemptResult(attempt_id=command.attempt, outcome=Outcome.FAILED, fault=fault)
 
     def was_ticketed(self, command: cmd.StartAttempt) -> bool:
-        """One that was given to nobody has no ticket."""
-        try:
-            return self.given_to(command).ticketed
-        except Transient:
-            return False
+        """One that was given to nobody has no ticket, and nothing is noted of it: where there is no room, it ends all the same."""
+        if (known := self.given.get(command.attempt)) is not None:
+            return known.ticketed
+        return bool((self.notes.read(command.attempt) or {}).get("ticketed"))
 
     def given_to(self, command: cmd.StartAttempt) -> Given:
         """Noted before it is given: whoever comes after us asks for it there. Raises Transient while nobody knows to which disk."""
@@ -281,8 +280,9 @@ class HostWorkers:
                         await asyncio.to_thread(append, path, piece)
                         if not piece or after + len(piece) >= min(size_bytes, LOG_BYTES_MAX):
                             break
-                except StagerError as problem:
-                    log.info("the output of attempt %s does not come: %s", attempt, problem.message)
+                except (StagerError, OSError) as problem:
+                    # Also where there is no room for it here: the attempt has ended all the same.
+                    log.warning("the output of attempt %s does not come: %s", attempt, problem)
                     return
 
 

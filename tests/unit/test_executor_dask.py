@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from stager import tasks
 from stager.adapters import executor_local
 from stager.adapters.executor_dask import DaskExecutor
 from stager.adapters.host_workers import HostWorkers
@@ -184,3 +185,20 @@ def test_workers_of_hosts_do_the_steps_of_attempts() -> None:
         hasattr(HostWorkers, name)
         for name in ("was_given", "run", "adopt", "commit", "abandon", "kill", "forget", "bring_logs", "was_ticketed")
     )
+
+
+def test_the_end_of_what_is_lost_is_tried_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "AFTER_DEFECT_S", 0.0)
+
+    class Full(World):
+        async def close_attempt(self, command: cmd.StartAttempt, *, ticketed: bool) -> ClosedAttempt | None:
+            if not self.closed:
+                self.closed.append("failed")
+                raise OSError(28, "No space left on device")
+            return await super().close_attempt(command, ticketed=ticketed)
+
+    async def play(executor: DaskExecutor, workers: Workers) -> None:
+        executor.host_gone("h1")
+
+    world = Full({})
+    assert played(world, play) == [ev.Outcome.LOST] and world.closed == ["failed", "a-1"]

@@ -114,3 +114,20 @@ def test_a_host_that_was_away_is_told_what_is_over_when_it_is_there_again(tmp_pa
         assert pool.asked == [("h1", Asked.KILL, ("a-1", 1))], "with its epoch: its host obeys the newest"
 
     asyncio.run(timeline())
+
+
+def test_where_there_is_no_room_for_a_note_or_an_output_an_attempt_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Prints(Pool):
+        async def ask(self, host: str, what: Asked, *args: Any) -> Any:
+            return 3, b"abc"
+
+    workers = workers_with(Prints(), tmp_path)
+    workers.facts["h1"] = H1
+    for name in ("given", "logs"):
+        (tmp_path / name).write_text("a file, where a directory cannot be made")
+    with pytest.raises(OSError):
+        workers.given_to(START)
+    asyncio.run(workers.bring_logs("a-1"))
+    assert "the output of attempt a-1 does not come" in caplog.text
+    workers.places.given.unlink()
+    assert not workers.was_ticketed(START) and not workers.places.given.exists(), "it was given to nobody, so nothing is noted of it"

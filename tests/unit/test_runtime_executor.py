@@ -383,6 +383,31 @@ def test_an_attempt_that_is_killed_while_it_waits_for_a_mount_never_runs(tmp_pat
     assert [event.outcome for event in world.events] == ["killed"] and "run" not in worker.asked
 
 
+def test_an_attempt_that_is_killed_while_its_mount_is_lost_never_runs(tmp_path: Path) -> None:
+    """A job that never ends was started by the next mount, and a run that had been cancelled waited for it."""
+
+    async def play(executor: LocalExecutor) -> None:
+        executor.start(start_direct())
+        while not executor.surroundings.mounts:  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+        executor.kill(cmd.KillAttempt(id="c2", at=0.0, cause="e2", node="node0", run="r", job="j", attempt="a-1"))
+
+    world, worker = played(tmp_path, [ok()], play, mount=LOST_LINE)
+    assert [event.outcome for event in world.events] == ["killed"] and "run" not in worker.asked
+
+
+def test_an_end_is_told_though_what_goes_before_it_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play(executor: LocalExecutor) -> None:
+        async def full(command: cmd.StartAttempt, ending: AttemptResult) -> None:
+            raise OSError(28, "No space left on device")
+
+        executor.before_told = full  # type: ignore[method-assign]
+        executor.start(start())
+
+    world, _ = played(tmp_path, [ok()], play)
+    assert [event.outcome for event in world.events] == ["ok"] and "No space left on device" in caplog.text
+
+
 # Sandboxes of jobs that failed.
 
 BAD = AttemptResult(
