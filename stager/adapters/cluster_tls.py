@@ -101,6 +101,8 @@ class ClusterTls:
             reader, writer = await asyncio.open_connection(
                 *address, ssl=own.context, server_hostname="", ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
             )
+        except UnicodeError as problem:
+            raise Lost(f"{address[0]!r} is no name of a host: {problem}") from problem
         except OSError as problem:
             raise self.lost(problem) from problem
         try:

@@ -205,6 +205,10 @@ class GatewayPool:
                 await self._listen(self.link, reader)
             except (OSError, TimeoutError) as problem:
                 self._end_link(shown(str(problem)) or type(problem).__name__)
+            except Exception as problem:
+                # Else nobody would look for its hosts any more.
+                log.exception("the pool of %s: a defect of stager; it is tried again", self.tenant)
+                self._end_link(type(problem).__name__)
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _listen(self, link: Link, reader: asyncio.StreamReader) -> None:

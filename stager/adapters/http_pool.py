@@ -202,7 +202,8 @@ class Pool:
             return Connection(reader, writer, secure)
         except Lost:
             raise
-        except OSError as problem:
+        except (OSError, UnicodeError) as problem:
+            # A name with an empty label is none for the encoder of names, which calls it no OSError.
             raise Lost(f"cannot connect to {self.address}: {problem}") from problem
 
     def close(self) -> None:

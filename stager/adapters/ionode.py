@@ -101,7 +101,11 @@ class NodeCaller:
             raise Transient(f"the I/O node did not answer {method} {target} within {timeout_s:.0f} s", code="timeout") from problem
         if status >= 400:
             raise error_of(status, data)
-        return msgspec.json.decode(data or b"{}", type=answer)
+        try:
+            return msgspec.json.decode(data or b"{}", type=answer)
+        except msgspec.DecodeError as problem:
+            text = f"the I/O node answers {method} {target} with what is not understood: {problem}"
+            raise Transient(text, code="connection_lost") from problem
 
 
 class OriginCalls(NodeCaller):

@@ -16,7 +16,8 @@ from stager.model.errors import InvalidInput, Refused
 EMBEDDED_NODE = "node0"
 NO_TOKEN_CODE = "token_missing"
 HOW = "write ID=HOST:PORT, or for a node of this machine without TLS ID=HOST:PORT@TOKEN_FILE, as in node1=127.0.0.1:7411@/srv/node1/token"
-HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", re.ASCII)
+LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+HOST_NAME = re.compile(rf"(?=.{{1,253}}$){LABEL}(\.{LABEL})*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ QUOTA_KEYS = ("quota_cores", "quota_runs")
 TENANT_KEYS = ("native_jobs", "pool", "file_roots", "origins", "weight", "quota_bytes", *QUOTA_KEYS)
 # Its name is that of the pool whose certificates the hosts of the service's owner have (`adapters.authority.OWN_POOL`).
 OWNER = "owner"
-POOL = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([1-9][0-9]{0,4})")
+POOL = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*):([1-9][0-9]{0,4})")
 WEIGHT_MIN, WEIGHT_MAX = 0.001, 1000.0
 FILE_BYTES_MAX = 8 * 2**20
 

@@ -123,3 +123,10 @@ def test_what_is_no_answer_is_a_lost_connection(tmp_path: Path, answer: bytes | 
 def test_nothing_makes_two_lines_of_one(target: str, value: str) -> None:
     with pytest.raises(ValueError, match="holds what none may"):
         head_of("GET", target, [("X-Y", value)], 0)
+
+
+@pytest.mark.parametrize("name", ["a..b", "a" * 64 + ".example"])
+def test_a_name_that_is_none_of_a_host_is_a_lost_connection(name: str) -> None:
+    """It ended whoever asked: of a node the whole scheduler."""
+    with pytest.raises(Lost, match="cannot connect"):
+        asyncio.run(Pool((name, 1)).request("GET", "/", timeout_s=10))

@@ -102,6 +102,8 @@ def test_nodes_are_named_on_the_command_line_or_by_a_variable_or_in_the_file(tmp
     [
         ("n1", "says not where the node n1 is"),
         ("n1=127.0.0.1:0@/t", "says not where"),
+        ("n1=a..b:1", "is no host"),
+        ("n1=" + "a" * 64 + ".example:1", "is no host"),
         ("n1=127.0.0.1:1@t", "says not where"),
         ("n1=here:1@/t", "no IP address"),
         ("node0=127.0.0.1:1@/t", "starts itself"),

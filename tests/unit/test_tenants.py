@@ -73,6 +73,7 @@ WRONG = {
     "[tenants.alice]\npool = 'tls://10.0.0.1:1'\n": "where the gateway of its pool listens",
     "[tenants.alice]\npool = '10.0.0.1:70000'\n": "where the gateway of its pool listens",
     "[tenants.alice]\npool = ''\n": "where the gateway of its pool listens",
+    "[tenants.alice]\npool = 'a..b:1'\n": "where the gateway of its pool listens",
     "[tenants.alice]\npool = 'h:1'\nnative_jobs = true\n": "does not go with native_jobs",
     "[tenants.alice]\npool = 'h:1'\n[tenants.bob]\npool = 'h:1'\n": r"tenants\.bob\.pool is that of 'alice' too",
     "[tenants.owner]\npool = 'h:1'\n": "cannot be of a tenant 'owner'",
