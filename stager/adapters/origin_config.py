@@ -7,6 +7,7 @@ secrets and goes over a 0600 socket into memory, never into a file, a log or a p
 from __future__ import annotations
 
 import configparser
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,8 @@ def identities_of(origin: Origin, said: Mapping[str, list[str]], environ: Mappin
     socket = agent_socket(said, environ)
     if origin.credentials.startswith("key:"):
         path = expanded(origin.credentials[4:], environ)
-        if not Path(path).is_file():
-            raise Denied(f"origin {origin.name!r}: there is no key file {path}", code="auth_failed", subject=origin.name)
+        if not os.path.isfile(path):
+            raise Denied(f"origin {origin.name!r}: there is no key file {path} that can be read", code="auth_failed", subject=origin.name)
         return [path], True, socket
     if origin.credentials == "agent":
         if socket is None:
@@ -119,7 +120,8 @@ def identities_of(origin: Origin, said: Mapping[str, list[str]], environ: Mappin
         text += "; write agent, key:PATH, or nothing for your ssh configuration"
         raise InvalidInput(text, subject=origin.name)
     files = [expanded(path, environ) for path in split_paths(said, "identityfile")]
-    return [path for path in files if Path(path).is_file()], said.get("identitiesonly", ["no"])[0] == "yes", socket
+    # Not that of Path, which fails where a directory above may not be entered.
+    return [path for path in files if os.path.isfile(path)], said.get("identitiesonly", ["no"])[0] == "yes", socket
 
 
 def remote_path(url: SplitResult) -> str:
@@ -193,7 +195,7 @@ def profile_credentials(origin: Origin, profile: str, environ: Mapping[str, str]
         parser = configparser.RawConfigParser()
         try:
             parser.read(expanded(path, environ))
-        except configparser.Error as problem:
+        except (configparser.Error, UnicodeDecodeError) as problem:
             # The message of a parse error quotes the line, which may be a key.
             text = f"origin {origin.name!r}: {path} is not a valid AWS file ({type(problem).__name__}); mend it"
             raise InvalidInput(text, subject=origin.name) from None

@@ -75,5 +75,9 @@ class CredentialBook:
         except Transient:
             # A name that is not known just now: nobody has to bring anything, it is tried again.
             raise
+        except (OSError, ValueError) as problem:
+            # A home on a file server that is away, or to which nobody has a ticket just now.
+            text = f"the settings of the origin {origin.name!r} cannot be read: {type(problem).__name__}: {problem}"
+            raise Transient(text, code="io_error", subject=origin.name) from problem
         except StagerError as problem:
             raise Denied(f"{problem.message}; or {advice}", code="auth_failed", subject=origin.name) from problem

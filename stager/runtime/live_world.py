@@ -91,7 +91,16 @@ class LiveWorld:
             self.inbox.close()
 
     def _carry_out(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command], callbacks: Sequence[Callable[[], None]]) -> None:
-        """On the loop's thread, batch by batch in the order of the journal."""
+        """On the loop's thread, batch by batch in the order of the journal. What fails here ends the scheduler: the next one does what is
+        left of it, by the journal, and nobody else would.
+        """
+        try:
+            self._done(events, commands, callbacks)
+        except Exception as problem:
+            log.exception("a batch of the journal was not carried out")
+            self.fatal(problem)
+
+    def _done(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command], callbacks: Sequence[Callable[[], None]]) -> None:
         for callback in callbacks:
             callback()
         self.outstanding.saw(events)

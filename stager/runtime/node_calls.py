@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from stager.adapters.ionode import IoNode, is_lost
-from stager.model.errors import InvalidInput, StagerError
+from stager.model.errors import InvalidInput, StagerError, Transient
 from stager.planning.transport import STRIPE_BYTES
 from stager.ports import Body, Put
 from stager.runtime.allowances import NodeAllowances, NotAskedError
@@ -198,7 +198,12 @@ class NodeCalls:
             return
         except StagerError as problem:
             if not self._is_lost(problem):
-                self.put(ev.TransferFailed(at=0.0, cause=command.id, node=self.node, transfer=command.transfer, fault=problem.fault()))
+                self.put(failed_at(self.node, command.id, command.transfer, problem))
+            return
+        except Exception as problem:
+            log.exception("node %s was not asked for transfer %s", self.node, command.transfer)
+            defect = Transient(f"a defect of stager: {type(problem).__name__}", code="internal", subject=command.transfer)
+            self.put(failed_at(self.node, command.id, command.transfer, defect))
             return
         end = answer.end()
         if end is not None and (event := node_event(self.node, end)) is not None:
@@ -253,6 +258,10 @@ class NodeCalls:
         finally:
             self.allowances.over(command.id)
         self.put(ev.SpillErased(at=0.0, cause=command.id, origin=command.origin, path=command.path))
+
+
+def failed_at(node: str, cause: str, transfer: str, why: StagerError) -> ev.TransferFailed:
+    return ev.TransferFailed(at=0.0, cause=cause, node=node, transfer=transfer, fault=why.fault())
 
 
 def by_transfer(command: cmd.Fetch | cmd.AssembleStripes | cmd.CopyReplica | cmd.Upload | cmd.Reprioritize | cmd.CancelTransfer) -> str:

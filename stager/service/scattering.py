@@ -87,13 +87,7 @@ class Scattering:
             self._look_at(facts.run)
             return
         try:
-            if isinstance(made, StagerError):
-                raise made
-            workflow, plan = made
-            if why := why_not(run, workflow):
-                raise Refused(why, code="scatter_failed", subject=scatter.name)
-            plan = continued(run, workflow, placed_here(plan, self.state.nodes))
-            self.run_service.require_room(run, workflow, plan)
+            workflow, plan = self._continued(run, scatter, made)
         except StagerError as problem:
             if facts.also:
                 # One by one, so that it is said of which.
@@ -103,6 +97,23 @@ class Scattering:
             self.inbox.put(replace(facts, fault=Fault(problem.error_class, problem.code, text, problem.subject)))
             return
         self.inbox.put(replace(facts, workflow=workflow, plan=plan))
+
+    def _continued(self, run: RunEntry, scatter: Scatter, made: tuple[Workflow, Plan] | StagerError) -> tuple[Workflow, Plan]:
+        """Raises StagerError, whatever it was: nobody hears of anything else, and the run would wait for ever."""
+        try:
+            if isinstance(made, StagerError):
+                raise made
+            workflow, plan = made
+            if why := why_not(run, workflow):
+                raise Refused(why, code="scatter_failed", subject=scatter.name)
+            plan = continued(run, workflow, placed_here(plan, self.state.nodes))
+            self.run_service.require_room(run, workflow, plan)
+            return workflow, plan
+        except StagerError:
+            raise
+        except Exception as problem:
+            log.exception("run %s cannot go on with the members of %s", run.id, scatter.name)
+            raise StagerError(f"a defect of stager: {problem!r}", code="scatter_failed") from problem
 
 
 def grown(settings: Settings, workflow: Workflow, before: Plan, rows: Mapping[str, Rows]) -> tuple[Workflow, Plan]:

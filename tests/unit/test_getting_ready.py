@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from stager.model.errors import Transient
 from stager.model.files import Destination, File, Location
 from stager.model.workflow import Job, JobOutput, Origin, OriginKind, Workflow
@@ -12,6 +14,7 @@ from stager.runtime.allowances import Allowances
 from stager.runtime.credentials import CredentialBook
 from stager.runtime.node_calls import READY_AGAIN_S, NodeCalls
 from stager.runtime.outstanding import Outstanding
+from stager.scheduler import commands as cmd
 
 
 class FakeNode:
@@ -72,3 +75,34 @@ def test_a_node_that_is_away_costs_no_more_than_the_head_start() -> None:
     calls = calls_of(FakeNode(away=True), [0.0])
     asyncio.run(calls.get_ready("r", "few"))
     asyncio.run(calls.get_ready("another run", "few"))
+
+
+class NotToBeRead(Exception):
+    """What nobody foresaw."""
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"), [(PermissionError(13, "Permission denied", "/home/a/.ssh/id"), "io_error"), (NotToBeRead(), "internal")]
+)
+def test_a_transfer_whose_origin_cannot_be_worked_out_fails_and_is_tried_again(problem: Exception, code: str) -> None:
+    """A home without a ticket just now. Nobody was told, and the transfer counted as under way until the node reported again."""
+
+    def resolver(run: str, origin: Origin) -> dict[str, Any]:
+        raise problem
+
+    told: list[Any] = []
+    node: Any = FakeNode()
+    outstanding, alone = Outstanding(), Allowances(lambda: 0.0).of("node0", node)
+    outstanding.workflows["r"] = workflow()
+    fetch = cmd.Fetch(
+        id="c1", at=0.0, cause="e1", node="node0", transfer="t1", purpose=cmd.Purpose.DEMAND, priority=1,
+        file="x", lfn="in", run="r", origin="lab", path="in", size_bytes=8, token="t",
+    )  # fmt: skip
+    outstanding.gave([fetch])
+    book = CredentialBook(resolver, lambda run, origin: False)
+    calls = NodeCalls(
+        "node0", node, lambda event, *_: told.append(event), outstanding, book, lambda problem: None, lambda: 0.0, cast(Any, None), alone
+    )
+    asyncio.run(calls.put_transfer(fetch))
+    [failed] = told
+    assert (failed.transfer, failed.fault.code, failed.fault.error_class) == ("t1", code, "transient")

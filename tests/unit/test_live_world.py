@@ -7,6 +7,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from stager.model.workflow import Job, Workflow
 from stager.runtime.inbox import Inbox
 from stager.runtime.live_world import LiveWorld
@@ -128,3 +130,22 @@ def test_each_node_goes_up_by_its_own_report() -> None:
         await world.live.close()
 
     asyncio.run(main())
+
+
+def test_a_batch_that_cannot_be_carried_out_ends_the_scheduler(caplog: pytest.LogCaptureFixture) -> None:
+    """The rest of it was dropped: jobs were never killed, transfers never asked for. The next scheduler has it all."""
+
+    async def main() -> None:
+        world = World("io0")
+
+        def full(command: cmd.StartAttempt) -> None:
+            raise OSError(24, "Too many open files")
+
+        world.attempts.start = full  # type: ignore[method-assign]
+        world.live.perform([], [start(1, "io0"), delete(2, "io0")])
+        await asyncio.sleep(0)
+        assert isinstance(world.live.failure, OSError) and world.inbox.take() is None
+        await world.live.close()
+
+    asyncio.run(main())
+    assert "Too many open files" in caplog.text

@@ -74,6 +74,13 @@ def test_a_key_that_is_not_there_and_an_agent_that_does_not_run_are_denied(envir
         resolve(sftp(credentials="agent"), environ)
 
 
+def test_a_credentials_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "credentials").write_bytes(b"[default]\n# Schl\xfcssel\naws_access_key_id = a\n")
+    with pytest.raises(InvalidInput, match=r"credentials is not a valid AWS file \(UnicodeDecodeError\)"):
+        resolve(s3("profile:default"), {"HOME": str(tmp_path)})
+
+
 def test_a_named_key_or_the_agent_alone(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "other").write_text("")
     said = resolve(sftp(credentials="key:~/other"), environ)

@@ -4,6 +4,7 @@ meanwhile.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import replace as replaced
 from pathlib import Path
@@ -209,3 +210,18 @@ def test_a_definition_that_came_too_late_is_none_that_a_snapshot_refers_to(rig: 
     rig.machine.step(event)
     past.saw(Batch(7, "x", [event], []))
     assert rig.machine.state.stale == 1 and past.submitted == {"r": 1}
+
+
+def test_a_run_fails_by_name_where_its_records_cannot_be_written(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for jobs that nobody made any more. Failed, it can be resumed."""
+
+    def full(*words: Any) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(rig.bench.run_service, "require_room", full)
+    rig.machine.step(rig.ended)
+    scattering = rig.scattering()
+    scattering.saw([], [])
+    event = rig.told()
+    assert event.fault is not None and "database or disk is full" in event.fault.message and not scattering.under_way
+    scattering.close()
