@@ -149,6 +149,10 @@ class Served:
             said: FromGateway = Answer(id=number, answer=await ask())
         except Transient as problem:
             said = Unanswered(id=number, why=problem.message[:WHY_MAX])
+        except Exception as problem:
+            # Whoever asked would wait for ever.
+            log.exception("question %d has no answer, by a defect of stager", number)
+            said = Unanswered(id=number, why=type(problem).__name__)
         self._say(said)
 
     def _say(self, message: FromGateway) -> None:

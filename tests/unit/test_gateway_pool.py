@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from stager.adapters.gateway_pool import Budget, GatewayPool
 from stager.adapters.gateway_words import FRAME_BYTES_MAX, Answer, HostsThere, HostThere, Unanswered, frame_of
 from stager.adapters.host_words import Asked, Call, HostFacts, Step
 from stager.adapters.host_workers import HostPlaces
+from stager.adapters.pool_gateway import Served
 from stager.adapters.tenant_workers import TenantWorkers
 from stager.model.errors import UNKNOWN_CODE, InvalidInput, Refused, Transient
 from stager.scheduler import commands as cmd
@@ -356,3 +358,17 @@ def test_an_event_of_a_host_names_its_tenant() -> None:
 
     [event] = played(play)
     assert isinstance(event, ev.HostReported) and (event.tenant, event.pool) == ("alice", "10.0.0.1:8787")
+
+
+def test_a_gateway_answers_whatever_becomes_of_a_question() -> None:
+    """Else the service would wait for ever."""
+    frames: list[bytes] = []
+    writer: Any = SimpleNamespace(write=frames.append)
+    nobody: Any = None
+    served = Served(nobody, writer)
+
+    async def fails() -> Any:
+        raise ZeroDivisionError
+
+    asyncio.run(served._answer(7, fails))
+    assert frames == [frame_of(Unanswered(id=7, why="ZeroDivisionError"))]
