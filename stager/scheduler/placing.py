@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from stager.model.errors import ErrorClass, Fault
 from stager.model.topology import Host
+from stager.model.units import format_size
 from stager.model.workflow import Job
 from stager.planning.fitting import too_large
 from stager.scheduler import commands as cmd
@@ -97,10 +98,10 @@ def has_host_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEn
     if able:
         why = f"no host beside {node.id} can take it"
         rehome(decision, run, job, able, why)
-    elif min(by_node.values()) < Prospect.NEVER or may_come(state):
+    elif min(roomy.values(), default=Prospect.NEVER) < Prospect.NEVER or may_come(state):
         park(state, NOWHERE, run, job)
     else:
-        refuse(decision, run, job, no_host(state, pool, spec, job.reserve_bytes))
+        refuse(decision, run, job, no_host(state, pool, spec, job.reserve_bytes, size_bytes))
     return False
 
 
@@ -144,12 +145,19 @@ def park(state: State, where: str, run: RunEntry, job: JobEntry) -> None:
     state.parked.setdefault(where, []).append((run.id, job.id))
 
 
-def no_host(state: State, pool: str, spec: Job, reserve_bytes: int) -> Fault:
-    hosts = [host.size for node in state.nodes.values() for host in node.hosts.values() if host.tenant == pool]
+def no_host(state: State, pool: str, spec: Job, reserve_bytes: int, size_bytes: int) -> Fault:
+    """`size_bytes`: what its node has to hold at once."""
+    its = [(node, host.size) for node in state.nodes.values() for host in node.hosts.values() if host.tenant == pool]
+    hosts = [host for node, host in its if node.capacity_bytes >= size_bytes]
     gone, why = state.host_gone or (Host("", 0), "")
     left = ""
     if state.host_gone_of == pool and gone.takes(spec.cores, spec.memory_bytes, reserve_bytes):
         left = f". Host {gone.id!r}, which could have taken it, is gone" + (f" ({why})" if why else "")
+    small = [(node, host) for node, host in its if host.takes(spec.cores, spec.memory_bytes, reserve_bytes)]
+    if small:
+        node, host = max(small, key=lambda each: each[0].capacity_bytes)
+        left += f". Host {host.id!r} could take it, and {node.id} beside it holds {format_size(node.capacity_bytes)}"
+        left += f" of the {format_size(size_bytes)} that it needs at once"
     message = f"{too_large(spec, hosts, reserve_bytes)}{left}: add a host that can take it, then `stager resume`"
     return Fault(ErrorClass.REFUSED, NO_HOST_CODE, message, spec.id)
 

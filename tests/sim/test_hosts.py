@@ -180,6 +180,17 @@ def test_a_job_that_no_host_is_left_for_fails_with_the_numbers_and_goes_on_once_
     assert again.world.runs["r"].resumes > 0
 
 
+def test_a_job_whose_last_host_is_beside_a_node_that_is_too_small_fails_by_name() -> None:
+    """It waited for ever, and nobody said so."""
+    nodes = [node("node0", LARGE, SMALL), node("node1", Host("apart", 4), capacity=150)]
+    stage = Stage(asking(WIDE, a={"cores": 2}), nodes, [(5.0, "host_gone", 1000.0, 0.2)], {"a": "node0", "wide": "node0"})
+    assert stage.play() is RunOutcome.FAILED
+    fault = stage.world.runs["r"].fault
+    assert (fault.code, fault.subject) == ("no_host", "wide")
+    assert "of 1 host none has that (at most 2 cores)" in fault.message
+    assert "Host 'apart' could take it, and node1 beside it holds 150 B of the 200 B that it needs at once" in fault.message
+
+
 def test_a_job_too_large_for_the_hosts_that_came_first_waits_for_those_that_come_soon() -> None:
     what = asking(workflow({}, {"a": ("", "x", 3.0), "wide": ("x", "y", 1.0)}, ("y",)), a={"cores": 2}, wide={"cores": 4})
     # 0.07: the one that joins has eight cores.
