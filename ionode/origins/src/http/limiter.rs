@@ -4,12 +4,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{watch, OwnedSemaphorePermit, Semaphore};
 
 #[derive(Clone)]
 pub struct Limiter {
     places: Arc<Semaphore>,
     counts: Arc<Mutex<Counts>>,
+    /// How many wait for a place.
+    waiting: watch::Sender<usize>,
 }
 
 struct Counts {
@@ -34,9 +36,25 @@ impl Drop for Place {
     }
 }
 
+struct Waiting<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|waiting| *waiting += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|waiting| *waiting -= 1);
+    }
+}
+
 impl Limiter {
     pub fn new(most: usize) -> Self {
-        Self { places: Arc::new(Semaphore::new(most)), counts: Arc::new(Mutex::new(Counts { most, owed: 0 })) }
+        let counts = Counts { most, owed: 0 };
+        Self { places: Arc::new(Semaphore::new(most)), counts: Arc::new(Mutex::new(counts)), waiting: watch::Sender::new(0) }
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
@@ -44,8 +62,19 @@ impl Limiter {
     }
 
     pub async fn place(&self) -> Place {
-        let permit = self.places.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let permit = match self.places.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let _waiting = Waiting::new(&self.waiting);
+                self.places.clone().acquire_owned().await.expect("the semaphore is never closed")
+            }
+        };
         Place { permit: Some(permit), of: self.clone() }
+    }
+
+    /// Until somebody waits for a place.
+    pub async fn wanted(&self) {
+        self.waiting.subscribe().wait_for(|waiting| *waiting > 0).await.expect("the sender is here");
     }
 
     /// Returns how many are under way.
@@ -85,5 +114,23 @@ mod tests {
         assert!(futures::poll!(&mut none).is_pending());
         limiter.allow(2);
         assert!(futures::poll!(&mut none).is_ready());
+    }
+
+    #[tokio::test]
+    async fn a_place_is_wanted_while_somebody_waits_for_it() {
+        let limiter = Limiter::new(1);
+        let place = limiter.place().await;
+        let mut wanted = Box::pin(limiter.wanted());
+        assert!(futures::poll!(&mut wanted).is_pending());
+        let mut given_up = Box::pin(limiter.place());
+        assert!(futures::poll!(&mut given_up).is_pending());
+        assert!(futures::poll!(&mut wanted).is_ready());
+        drop(given_up);
+        assert!(futures::poll!(Box::pin(limiter.wanted())).is_pending());
+        let mut next = Box::pin(limiter.place());
+        assert!(futures::poll!(&mut next).is_pending());
+        drop(place);
+        assert!(futures::poll!(&mut next).is_ready());
+        assert!(futures::poll!(Box::pin(limiter.wanted())).is_pending());
     }
 }

@@ -162,7 +162,7 @@ impl Reading<'_> {
             if length > paid {
                 drop(permit.take());
                 let next = PIECE_BYTES_MIN.max(length - paid);
-                permit = Some(self.sink.pace().ask(next).await);
+                permit = self.more(next).await;
                 paid += next;
             }
             paid -= length;
@@ -182,6 +182,20 @@ impl Reading<'_> {
             return Err(self.too_much());
         }
         Ok(())
+    }
+
+    /// With a connection in hand. Others wait for one with their permits in hand: while they do, this one waits for none, since neither
+    /// would come, and only keeps to the bandwidth.
+    async fn more(&self, bytes: u64) -> Option<Permit> {
+        let pace = self.sink.pace();
+        tokio::select! {
+            biased;
+            permit = pace.ask(bytes) => Some(permit),
+            () = self.site.requests.wanted() => {
+                pace.pass(bytes).await;
+                None
+            }
+        }
     }
 
     async fn chunk(&self, answer: &mut Answer) -> Result<Option<Bytes>, ApiError> {
