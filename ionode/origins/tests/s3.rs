@@ -5,6 +5,7 @@ mod place;
 mod relay;
 mod sshd;
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use gateway::{origin, BucketPlace, Gateway};
@@ -13,6 +14,7 @@ use sshd::free_port;
 use stager_core::error::Class;
 use stager_origins::conformance::{self, content, get, local, put, upload, upload_as, How, Place};
 use stager_origins::{verify_content, Listing, Pace, S3Config, Secret, Verified};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn place(gateway: &Gateway) -> BucketPlace {
     BucketPlace::new(gateway, origin(gateway.config()))
@@ -316,6 +318,49 @@ async fn what_somebody_else_put_there_meanwhile_is_left_alone() {
     let entry = place.origin.stat(path).await.unwrap();
     assert!(get(&*place.origin, &entry).await.unwrap() == theirs, "theirs is gone");
     assert_eq!(place.origin.list("", true, 100).await.unwrap().entries.len(), 5, "something of ours is left");
+}
+
+/// Finds nothing, and takes nothing. Gives its port, and the heads of the PUTs.
+async fn broken_server() -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (port, heard) = (listener.local_addr().unwrap().port(), Arc::<Mutex<Vec<String>>>::default());
+    let puts = heard.clone();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") && !asked.ends_with(b"content") {
+                if client.read_buf(&mut asked).await.unwrap_or(0) == 0 {
+                    break;
+                }
+            }
+            let asked = String::from_utf8_lossy(&asked).to_lowercase();
+            let status = if asked.starts_with("put ") { "500 Internal Server Error" } else { "404 Not Found" };
+            if asked.starts_with("put ") {
+                puts.lock().unwrap().push(asked);
+            }
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            client.write_all(answer.as_bytes()).await.ok();
+        }
+    });
+    (port, heard)
+}
+
+/// A key may be called like a status: no condition is left out for that, and nothing is given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_key_is_called_says_nothing() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let at =
+        |port: u16| BucketPlace::new(&gateway, origin(S3Config { endpoint: Some(format!("http://127.0.0.1:{port}")), ..gateway.config() }));
+    let (port, puts) = broken_server().await;
+    let place = at(port);
+    for path in ["run-501", "run-507"] {
+        let error = upload(&place, &local(&place, b"content"), path, How::default()).await.unwrap_err();
+        assert_eq!((error.code.as_str(), error.class), ("io_error", Class::Transient), "{error:?}");
+    }
+    let puts = puts.lock().unwrap().clone();
+    assert!(puts.len() >= 2 && puts.iter().all(|put| put.contains("if-none-match: *")), "{puts:?}");
+    let error = at(free_port()).origin.stat("redirects.csv").await.unwrap_err();
+    assert_eq!((error.code.as_str(), error.class), ("origin_unreachable", Class::Transient), "{error:?}");
 }
 
 /// It removes whatever is there: so what is there is left, and the next try finds out what it is.

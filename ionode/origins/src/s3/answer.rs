@@ -23,10 +23,16 @@ const CREDENTIAL_CODES: [&str; 9] = [
     "XAdminUserNotFound",
 ];
 
+/// How object_store begins what a server answered. Its type for that is private.
+const STATUS: &str = "Server returned non-2xx status code: ";
+const ERROR_UNDER_200: &str = "Server returned error response: ";
+const REDIRECTED: [&str; 2] = ["Received redirect without LOCATION", "error following redirect"];
+
 pub fn failure_of(error: &Error, path: &str, place: &str) -> ApiError {
     let named = failure::shown(path);
     let said = chain(error);
-    let code = s3_code(&said);
+    let answer = Answer::of(error);
+    let code = answer.code();
     if CREDENTIAL_CODES.contains(&code) {
         return auth_failed(code, place);
     }
@@ -48,7 +54,39 @@ pub fn failure_of(error: &Error, path: &str, place: &str) -> ApiError {
         Error::NotImplemented { .. } | Error::NotSupported { .. } => {
             ApiError::new(Code::Unsupported, path, format!("{place} does not support what {named} needs ({said})."))
         }
-        other => by_transport(other, &said, path, place),
+        other => by_transport(other, &answer, &said, path, place),
+    }
+}
+
+/// What the server itself said.
+#[derive(Default)]
+struct Answer {
+    status: Option<u16>,
+    body: String,
+}
+
+impl Answer {
+    /// From the one link of the chain that begins with it: the others hold the URL, and a key may be called anything.
+    fn of(error: &Error) -> Self {
+        let found = links(error).find_map(|link| {
+            let text = link.to_string();
+            if let Some(body) = text.strip_prefix(ERROR_UNDER_200) {
+                return Some(Self { status: None, body: body.to_owned() });
+            }
+            let rest = text.strip_prefix(STATUS)?;
+            let (status, body) = rest.split_once(": ").unwrap_or((rest, ""));
+            Some(Self { status: status.get(..3).and_then(|digits| digits.parse().ok()), body: body.to_owned() })
+        });
+        found.unwrap_or_default()
+    }
+
+    fn code(&self) -> &str {
+        between(&self.body, "<Code>", "</Code>").unwrap_or("")
+    }
+
+    /// Its own sentence, where it sent one.
+    fn message(&self) -> Option<&str> {
+        between(&self.body, "<Message>", "</Message>")
     }
 }
 
@@ -83,10 +121,14 @@ fn by_code(code: &str, path: &str, place: &str) -> Option<ApiError> {
     })
 }
 
-fn by_transport(error: &Error, said: &str, path: &str, place: &str) -> ApiError {
+fn by_transport(error: &Error, answer: &Answer, said: &str, path: &str, place: &str) -> ApiError {
     let named = failure::shown(path);
-    let message = format!("{named} at {place} failed: {}.", shown(said));
-    if said.contains("redirect") {
+    let why = match answer.message() {
+        Some(message) => format!("the server says {}: {message}", answer.code()),
+        None => said.chars().take(400).collect(),
+    };
+    let message = format!("{named} at {place} failed: {why}.");
+    if links(error).any(|link| REDIRECTED.iter().any(|said| link.to_string().starts_with(said))) {
         return ApiError::new(Code::BadRequest, path, format!("{place} is elsewhere: the region or the endpoint is wrong."));
     }
     match http_kind(error) {
@@ -98,51 +140,32 @@ fn by_transport(error: &Error, said: &str, path: &str, place: &str) -> ApiError 
         Some(HttpErrorKind::Request | HttpErrorKind::Interrupted | HttpErrorKind::Decode) => {
             ApiError::new(Code::ConnectionLost, path, format!("The connection to {place} was lost while working on {named}."))
         }
-        _ if said.contains("501 ") => ApiError::new(Code::Unsupported, path, message),
-        _ if said.contains("507 ") => failure::no_space(path, place),
+        _ if answer.status == Some(501) => ApiError::new(Code::Unsupported, path, message),
+        _ if answer.status == Some(507) => failure::no_space(path, place),
         _ => ApiError::new(Code::IoError, path, message),
     }
 }
 
+/// The error and its causes.
+fn links(error: &Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    std::iter::successors(Some(error as &(dyn StdError + 'static)), |&link| link.source())
+}
+
 fn http_kind(error: &Error) -> Option<HttpErrorKind> {
-    let mut source: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(error) = source {
-        if let Some(http) = error.downcast_ref::<HttpError>() {
-            return Some(http.kind());
-        }
-        source = error.source();
-    }
-    None
+    links(error).find_map(|link| link.downcast_ref::<HttpError>()).map(HttpError::kind)
 }
 
 /// The whole chain in one line. S3's error bodies hold ids and names, and signing secrets never travel.
 fn chain(error: &Error) -> String {
-    let mut said = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let more = error.to_string();
-        if !said.contains(&more) {
-            said = format!("{said}: {more}");
-        }
-        source = error.source();
-    }
-    said
-}
-
-fn s3_code(said: &str) -> &str {
-    between(said, "<Code>", "</Code>").unwrap_or("")
+    links(error).map(ToString::to_string).fold(String::new(), |said, more| match said.is_empty() {
+        true => more,
+        false if said.contains(&more) => said,
+        false => format!("{said}: {more}"),
+    })
 }
 
 fn between<'a>(said: &'a str, open: &str, close: &str) -> Option<&'a str> {
     said.split_once(open).and_then(|(_, rest)| rest.split_once(close)).map(|(inside, _)| inside)
-}
-
-/// The server's own sentence where it sent one.
-fn shown(said: &str) -> String {
-    match between(said, "<Message>", "</Message>") {
-        Some(message) => format!("the server says {}: {message}", s3_code(said)),
-        None => said.chars().take(400).collect(),
-    }
 }
 
 #[cfg(test)]
@@ -153,21 +176,63 @@ mod tests {
         Error::Generic { store: "S3", source: text.to_owned().into() }
     }
 
+    /// As object_store wraps what a server answered: with the URL before it.
+    #[derive(Debug)]
+    struct Performing(String, Box<dyn StdError + Send + Sync>);
+
+    impl std::fmt::Display for Performing {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            let Self(uri, why) = self;
+            write!(f, "Error performing PUT {uri} in 1.5s, after 3 retries, max_retries: 3, retry_timeout: 60s  - {why}")
+        }
+    }
+
+    impl StdError for Performing {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            Some(&*self.1)
+        }
+    }
+
+    fn performing(uri: &str, text: &str) -> Error {
+        Error::Generic { store: "S3", source: Box::new(Performing(uri.to_owned(), text.to_owned().into())) }
+    }
+
     #[test]
     fn codes_are_told_apart() {
         let cases = [
-            ("403: <Error><Code>SignatureDoesNotMatch</Code></Error>", "auth_failed"),
-            ("400: <Error><Code>ExpiredToken</Code></Error>", "auth_failed"),
-            ("503: <Error><Code>SlowDown</Code></Error>", "io_error"),
-            ("400: <Error><Code>XAmzContentSHA256Mismatch</Code></Error>", "checksum_mismatch"),
-            ("Received redirect without LOCATION", "bad_request"),
-            ("status code: 501 Not Implemented", "unsupported"),
-            ("status code: 500 Internal", "io_error"),
+            ("403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code></Error>", "auth_failed"),
+            ("400 Bad Request: <Error><Code>ExpiredToken</Code></Error>", "auth_failed"),
+            ("503 Service Unavailable: <Error><Code>SlowDown</Code></Error>", "io_error"),
+            ("400 Bad Request: <Error><Code>XAmzContentSHA256Mismatch</Code></Error>", "checksum_mismatch"),
+            ("501 Not Implemented: ", "unsupported"),
+            ("500 Internal Server Error: ", "io_error"),
+            ("507 Insufficient Storage: ", "no_space_origin"),
+            ("599 <unknown status code>: ", "io_error"),
         ];
         for (text, code) in cases {
-            assert_eq!(failure_of(&generic(text), "p", "place").code.as_str(), code, "{text}");
+            assert_eq!(failure_of(&generic(&format!("{STATUS}{text}")), "p", "place").code.as_str(), code, "{text}");
         }
-        let denied = Error::PermissionDenied { path: "p".into(), source: "<Code>AccessDenied</Code>".into() };
-        assert_eq!(failure_of(&denied, "p", "place").code.as_str(), "denied");
+        let slow = generic(&format!("{ERROR_UNDER_200}<Error><Code>SlowDown</Code></Error>"));
+        assert_eq!(failure_of(&slow, "p", "place").retry_after_s, Some(5.0));
+        let denied =
+            Error::PermissionDenied { path: "p".into(), source: format!("{STATUS}403 Forbidden: <Code>AccessDenied</Code>").into() };
+        let denied = failure_of(&denied, "p", "place");
+        assert!(denied.code.as_str() == "denied" && denied.message.contains("AccessDenied"), "{denied:?}");
+    }
+
+    #[test]
+    fn what_a_key_is_called_says_nothing() {
+        let odd = ["redirects.csv", "run 501 ", "run/501", "507", " - Received redirect without LOCATION", "é <Code>NoSuchBucket</Code>"];
+        for key in odd.into_iter().chain([STATUS, "Server returned non-2xx status code: 501 Not Implemented: x"]) {
+            let uri = format!("http://h/b/{key}");
+            let of = |text: &str| failure_of(&performing(&uri, text), key, "place").code.to_string();
+            assert_eq!(of("Server returned non-2xx status code: 500 Internal Server Error: "), "io_error", "{key}");
+            assert_eq!(of("Server returned non-2xx status code: 501 Not Implemented: "), "unsupported", "{key}");
+            assert_eq!(of("Server returned non-2xx status code: 507 Insufficient Storage: "), "no_space_origin", "{key}");
+            assert_eq!(of("Received redirect without LOCATION, this normally indicates"), "bad_request", "{key}");
+            assert_eq!(of("something else"), "io_error", "{key}");
+            let gone = Error::NotFound { path: key.into(), source: format!("{STATUS}404 Not Found: ").into() };
+            assert!(failure_of(&gone, key, "place").message == failure::not_found(key, "place").message, "{key}");
+        }
     }
 }
