@@ -363,6 +363,22 @@ async fn what_a_key_is_called_says_nothing() {
     assert_eq!((error.code.as_str(), error.class), ("origin_unreachable", Class::Transient), "{error:?}");
 }
 
+/// As after the answer of its end was lost, or by a rule of the bucket: what comes next asks for one of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_that_the_server_knows_no_longer_begins_anew() {
+    let Some(gateway) = Gateway::start(free_port()) else { return };
+    let relay = Relay::to(gateway.port).await;
+    let between = S3Config { endpoint: Some(format!("http://127.0.0.1:{}", relay.port)), ..gateway.config() };
+    let place = BucketPlace::new(&gateway, origin(between));
+    let file = local(&place, &content(1, 20 << 20));
+    let held = relay.hold("POST /lab-data/runs/2026/large?uploadId=", 0);
+    let forgotten = async { gateway.forget_unfinished() };
+    let (result, ()) = tokio::join!(upload(&place, &file, "large", How::default()), held.then(forgotten));
+    let error = result.unwrap_err();
+    assert_eq!((error.code.as_str(), error.class), ("io_error", Class::Transient), "{error:?}");
+    assert_eq!(upload(&place, &file, "large", How::default()).await.unwrap().verified, Verified::OriginChecksum);
+}
+
 /// It removes whatever is there: so what is there is left, and the next try finds out what it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_deletes_unconditionally_is_not_asked_to() {

@@ -108,6 +108,12 @@ fn by_code(code: &str, path: &str, place: &str) -> Option<ApiError> {
             path,
             format!("The bucket of {place} does not exist; create it or correct its name and endpoint."),
         ),
+        // It was ended and the answer lost, or a rule of the bucket removed it: the next try looks, and begins one of its own.
+        "NoSuchUpload" => {
+            let message =
+                format!("{place} no longer knows the upload of {named}; stager looks whether it is there and sends it again if not.");
+            ApiError::new(Code::IoError, path, message)
+        }
         "SlowDown" | "ServiceUnavailable" | "RequestLimitExceeded" => {
             let message = format!("{place} asks for fewer calls; stager retries {named} later.");
             ApiError { retry_after_s: Some(5.0), ..ApiError::new(Code::IoError, path, message) }
@@ -218,6 +224,10 @@ mod tests {
             Error::PermissionDenied { path: "p".into(), source: format!("{STATUS}403 Forbidden: <Code>AccessDenied</Code>").into() };
         let denied = failure_of(&denied, "p", "place");
         assert!(denied.code.as_str() == "denied" && denied.message.contains("AccessDenied"), "{denied:?}");
+        // Of a lost answer, or of a rule of the bucket: the next try looks what is there.
+        let ended = format!("{STATUS}404 Not Found: <Error><Code>NoSuchUpload</Code><Message>gone</Message></Error>");
+        let ended = Error::NotFound { path: "p".into(), source: ended.into() };
+        assert_eq!(failure_of(&ended, "p", "place").class, stager_core::error::Class::Transient);
     }
 
     #[test]

@@ -79,7 +79,16 @@ impl Gateway {
 
     /// Parts of multipart uploads that were begun and neither completed nor aborted.
     pub fn unfinished_parts(&self) -> Vec<String> {
-        super::place::files_below(&self.root.path().join(BUCKET).join(".sgwtmp"))
+        super::place::files_below(&self.unfinished())
+    }
+
+    /// As a rule of the bucket does with old ones.
+    pub fn forget_unfinished(&self) {
+        std::fs::remove_dir_all(self.unfinished()).unwrap();
+    }
+
+    fn unfinished(&self) -> PathBuf {
+        self.root.path().join(BUCKET).join(".sgwtmp")
     }
 }
 
