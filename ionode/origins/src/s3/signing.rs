@@ -21,6 +21,10 @@ const STAMP: &str = "x-amz-date";
 const AUTHORIZATION: &str = "authorization";
 /// Servers bear 15 minutes. What takes its time on the way needs a part of them.
 const APART_S_MAX: u64 = 5 * 60;
+/// No clock is further off: those without a battery begin at 1970.
+const APART_S_BELIEVED: u64 = 100 * 365 * 86_400;
+/// Since the epoch: the last second that can be written as a date.
+const LAST: Duration = Duration::from_secs(253_370_764_799);
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
@@ -91,7 +95,7 @@ impl Signing {
         }
         let date = response.headers().get("date").and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
         let Some(ahead_s) = date.map(|date| seconds_since_epoch(date) - seconds_since_epoch(SystemTime::now())) else { return false };
-        if ahead_s.abs_diff(taken_s) <= APART_S_MAX {
+        if ahead_s.abs_diff(taken_s) <= APART_S_MAX || ahead_s.unsigned_abs() > APART_S_BELIEVED {
             return false;
         }
         let ahead_s = if ahead_s.unsigned_abs() <= APART_S_MAX { 0 } else { ahead_s };
@@ -194,9 +198,11 @@ fn seconds_since_epoch(time: SystemTime) -> i64 {
     }
 }
 
+/// Either clock may be set to anything; what cannot be written as a date becomes the next that can.
 fn moved(time: SystemTime, by_s: i64) -> SystemTime {
     let by = Duration::from_secs(by_s.unsigned_abs());
-    if by_s < 0 { time.checked_sub(by) } else { time.checked_add(by) }.unwrap_or(time)
+    let moved = if by_s < 0 { time.checked_sub(by).unwrap_or(UNIX_EPOCH) } else { time.checked_add(by).unwrap_or(UNIX_EPOCH + LAST) };
+    moved.clamp(UNIX_EPOCH, UNIX_EPOCH + LAST)
 }
 
 /// `20261126T174200Z`.
@@ -276,6 +282,28 @@ mod tests {
         // Somebody has set the clock right.
         assert!(signing.learns_from(&answer(403, 0), -7200));
         assert_eq!(signing.ahead_s.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_clock_that_cannot_be_one_is_not_believed() {
+        let signing = signing(None);
+        let refused = |date: &'static str| {
+            let mut response = HttpResponse::new(Vec::new().into());
+            *response.status_mut() = 403.try_into().unwrap();
+            response.headers_mut().insert("date", HeaderValue::from_static(date));
+            signing.learns_from(&response, 0)
+        };
+        assert!(!refused("Fri, 31 Dec 9999 23:59:59 GMT"));
+        assert_eq!(signing.ahead_s.load(Ordering::Relaxed), 0);
+        // Of a server whose clock has no battery.
+        assert!(refused("Thu, 01 Jan 1970 00:00:00 GMT"));
+    }
+
+    #[test]
+    fn every_time_can_be_written() {
+        assert_eq!(stamp_of(moved(UNIX_EPOCH, -5)), "19700101T000000Z");
+        assert_eq!(stamp_of(moved(UNIX_EPOCH + LAST, 5)), "99981231T235959Z");
+        assert_eq!(stamp_of(moved(SystemTime::now(), i64::MAX)), "99981231T235959Z");
     }
 
     #[test]
