@@ -137,7 +137,7 @@ pub struct Upload<'a> {
     /// Where it may replace: what was changed there since then stays (`destination_newer`).
     pub made: Option<Made>,
     pub executable: bool,
-    /// Unique for this content's way to this path, the same for every transfer that tries it: part of the temporary name.
+    /// Of this content, the same for every transfer that brings it to this path: part of the temporary name, beside the path's hash.
     pub transfer_id: &'a str,
     /// How its bytes may move to the origin, and back when they are read to be verified.
     pub pace: Pace,

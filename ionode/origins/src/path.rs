@@ -6,6 +6,8 @@ use stager_core::error::{ApiError, Code};
 
 const TEMPORARY_PREFIX: &str = ".stager-";
 const TEMPORARY_SUFFIX: &str = ".part";
+/// Enough to tell two paths apart, and few beside the 255 bytes of a name.
+const WAY_DIGITS: usize = 16;
 
 /// The path without empty and `.` components; "" is the base itself.
 pub fn checked(path: &str) -> Result<String, ApiError> {
@@ -50,9 +52,15 @@ pub fn join(directory: &str, name: &str) -> String {
     }
 }
 
-/// Stable over the retries of one transfer, so that each try finds and removes what the one before left.
-pub fn temporary_name(transfer_id: &str) -> String {
-    format!("{TEMPORARY_PREFIX}{transfer_id}{TEMPORARY_SUFFIX}")
+pub fn temporary_name(id: &str) -> String {
+    format!("{TEMPORARY_PREFIX}{id}{TEMPORARY_SUFFIX}")
+}
+
+/// Of an upload to this clean path. Stable over its retries, so that each try finds and removes what the one before left. One content may
+/// go to two names in a directory at once, so its id alone would have two uploads write to one file.
+pub fn temporary_of(path: &str, transfer_id: &str) -> String {
+    let way = blake3::hash(path.as_bytes()).to_hex();
+    temporary_name(&format!("{transfer_id}-{}", &way[..WAY_DIGITS]))
 }
 
 /// Unfinished uploads are no files of the origin: listings leave them out.
@@ -79,5 +87,14 @@ mod tests {
     fn temporary_names_are_known_again() {
         assert!(is_temporary(&temporary_name("t-1")));
         assert!(!is_temporary("result.part"));
+        let longest = format!("{}-{}", "f".repeat(128), usize::MAX);
+        assert!(is_temporary(&temporary_of("d/a", &longest)) && temporary_of("d/a", &longest).len() <= 255);
+    }
+
+    #[test]
+    fn each_way_of_a_content_has_a_temporary_name_of_its_own() {
+        assert_eq!(temporary_of("d/a", "t"), temporary_of("d/a", "t"));
+        assert_ne!(temporary_of("d/a", "t"), temporary_of("d/b", "t"));
+        assert_ne!(temporary_of("d/a", "t"), temporary_of("d/a", "u"));
     }
 }

@@ -38,8 +38,8 @@ struct Piece<'a> {
     crc64nvme: &'a str,
     executable: bool,
     made: Option<Made>,
-    /// Part of the temporary name at the origin: unique in its directory, the same when tried again.
-    /// The file's own id: a later transfer of the same file takes over what a killed one left.
+    /// Part of the temporary name at the origin. The file's own id, the same when tried again: a later transfer of the same file to the
+    /// same path takes over what a killed one left.
     id: String,
 }
 

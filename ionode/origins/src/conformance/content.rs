@@ -244,6 +244,28 @@ pub async fn many_uploads_at_once(place: &dyn Place) {
     }
 }
 
+/// Two finals may have one content, and whoever sends it names the content: neither upload may touch what the other writes.
+pub async fn one_content_goes_to_two_names_at_once(place: &dyn Place) {
+    let origin = place.origin();
+    for (size_bytes, rounds) in [(0, 8), (4_000, 16), (6 << 20, 4)] {
+        let bytes = content(120, size_bytes);
+        let (file, id) = (local(place, &bytes), transfer_id());
+        for round in 0..rounds {
+            let directory = format!("twice/{size_bytes} {round}/");
+            let paths = ["a", "b"].map(|name| format!("{directory}{name}"));
+            let uploads = paths.iter().map(|path| upload_as(&*origin, &file, path, How::default(), &id, &|_| {}));
+            for (path, sent) in paths.iter().zip(futures::future::join_all(uploads).await) {
+                sent.unwrap_or_else(|error| panic!("{path}: {error:?}"));
+                let entry = origin.stat(path).await.unwrap();
+                assert!(get(&*origin, &entry).await.unwrap() == bytes, "{path} is wrong");
+            }
+            let mut names: Vec<String> = place.raw_names().into_iter().filter(|name| name.starts_with(&directory)).collect();
+            names.sort();
+            assert_eq!(names, paths);
+        }
+    }
+}
+
 pub async fn many_fetches_at_once(place: &dyn Place) {
     let origin = place.origin();
     for i in 0..32u64 {

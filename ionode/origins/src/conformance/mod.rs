@@ -70,6 +70,7 @@ pub async fn all(place: &dyn Place) {
     content::a_source_changed_meanwhile_is_noticed(place).await;
     content::a_cancelled_upload_is_taken_over(place).await;
     content::many_uploads_at_once(place).await;
+    content::one_content_goes_to_two_names_at_once(place).await;
     content::many_fetches_at_once(place).await;
     content::executables_stay_so(place).await;
     names::odd_names_are_only_names(place).await;

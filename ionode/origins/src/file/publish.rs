@@ -21,7 +21,7 @@ use crate::compared::{Compared, There};
 use crate::failure;
 use crate::local::{LocalFile, Sha256Of, SMALL_BYTES};
 use crate::newer::seconds_of;
-use crate::path::{split, temporary_name};
+use crate::path::{split, temporary_of};
 use crate::path_locks::PathGuard;
 use crate::rights;
 use crate::{Entry, EntryKind, Made, Synced, Upload, Uploaded, Verified};
@@ -237,7 +237,8 @@ impl Job {
         upload: &Upload<'_>,
         wanted: Wanted,
     ) -> impl FnOnce() -> Result<Self, ApiError> + Send + 'static {
-        let (site, made, executable, temporary) = (site.clone(), upload.made, upload.executable, temporary_name(upload.transfer_id));
+        let temporary = temporary_of(&wanted.path, upload.transfer_id);
+        let (site, made, executable) = (site.clone(), upload.made, upload.executable);
         move || {
             let Wanted { path, size_bytes, blake3, replace } = wanted;
             let (parent, name) = split(&path);

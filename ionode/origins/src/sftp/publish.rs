@@ -28,7 +28,7 @@ use super::site::Site;
 use crate::compared::{unpaced, Compared, There};
 use crate::failure;
 use crate::local::{Hashes, LocalFile, Sha256Of, Source};
-use crate::path::{checked_file, join, split, temporary_name};
+use crate::path::{checked_file, join, split, temporary_of};
 use crate::path_locks::{PathGuard, PathLocks};
 use crate::{EntryKind, Synced, Upload, Uploaded, Verified};
 
@@ -85,7 +85,7 @@ impl Uploads {
         let guard = self.locks.lock(&path).await;
         let (lease, place) = self.pool.lease_to_write(upload.size_bytes).await?;
         let (site, link) = (&self.site, lease.link.clone());
-        let temporary = join(split(&path).0, &temporary_name(upload.transfer_id));
+        let temporary = join(split(&path).0, &temporary_of(&path, upload.transfer_id));
         let job = Job { by: self, site, upload, path, temporary };
         let (there, created) = futures::join!(job.existing(&link), job.create(&link));
         let bytes_read = match there {
