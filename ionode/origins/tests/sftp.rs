@@ -454,6 +454,19 @@ async fn a_full_disk_is_called_so() {
     put(&place, "small", &content(2, 1000)).await;
 }
 
+/// OpenSSH says "Failure" to most that goes wrong: it is not for good because of what a place is called.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_in_a_workspace_is_no_full_disk() {
+    let sshd = Sshd::start("ForceCommand internal-sftp");
+    let base = sshd.base().join("workspace");
+    std::fs::create_dir(&base).unwrap();
+    let config = SftpConfig { base_path: base.to_str().unwrap().into(), ..sshd.config() };
+    let place = DirectoryPlace::new(origin(config), &base);
+    std::os::unix::fs::symlink("nowhere", base.join("link")).unwrap();
+    let error = upload(&place, &local(&place, &content(1, 1000)), "link/file", How::default()).await.unwrap_err();
+    assert_eq!((error.code.as_str(), error.class), ("io_error", stager_core::error::Class::Transient), "{error:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_vanished_origin_leaves_no_session_behind() {
     let sshd = Sshd::start("");

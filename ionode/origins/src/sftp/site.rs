@@ -2,10 +2,12 @@
 //!
 //! The one rule: a file is the one that was asked for only while its token is the same.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::extensions::Statvfs;
 use russh_sftp::protocol::{FileAttributes, FileType};
 use stager_core::error::{ApiError, Code};
@@ -115,7 +117,7 @@ impl Site {
         if error.code != Code::IoError {
             return error;
         }
-        let said = ["space", "quota"].iter().any(|word| error.message.to_lowercase().contains(word));
+        let said = says_full(&error);
         let file_system = self.file_system(link, "").await;
         if file_system.as_ref().is_some_and(|vfs| vfs.flags & READ_ONLY != 0) {
             return failure::denied(&error.subject, &self.place, "it is mounted read-only");
@@ -126,6 +128,17 @@ impl Site {
             error
         }
     }
+}
+
+/// Whether the server's own words do. Our message names the path and the place besides, and some servers name the path in theirs: what
+/// has a slash in it is none of those words.
+fn says_full(error: &ApiError) -> bool {
+    let Some(SftpError::Status(status)) = error.source().and_then(|cause| cause.downcast_ref()) else { return false };
+    let (said, path) = (&status.error_message, error.subject.as_str());
+    let said = if path.contains(char::is_whitespace) { said.replace(path, "/") } else { said.clone() };
+    let words = said.split_whitespace().filter(|word| !word.contains('/'));
+    let mut words = words.map(|word| word.trim_matches(|letter: char| !letter.is_alphanumeric())).filter(|word| *word != path);
+    words.any(|word| matches!(word.to_lowercase().as_str(), "space" | "diskspace" | "quota"))
 }
 
 /// Relative to the login directory unless absolute; a tilde says the same.
@@ -147,7 +160,35 @@ fn local_now_s() -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use russh_sftp::protocol::{Status, StatusCode};
+
+    use super::super::link::failure_of;
     use super::*;
+
+    #[test]
+    fn only_the_servers_own_words_tell_of_a_full_disk() {
+        let full = |words: &str, path: &str, place: &str| {
+            let (id, status_code, language_tag) = (1, StatusCode::Failure, String::new());
+            let status = Status { id, status_code, error_message: words.to_owned(), language_tag };
+            says_full(&failure_of(SftpError::Status(status), path, place))
+        };
+        for words in ["No space left on device", "write: no space left.", "Disk quota exceeded", "Insufficient diskspace!", "QUOTA"] {
+            for path in ["f", "a", "", "a b"] {
+                assert!(full(words, path, "sftp://u@h:22/b"), "{words} {path}");
+            }
+        }
+        for (words, path, place) in [
+            ("Failure", "f", "sftp://u@h:22/workspace"),
+            ("Failure", "f", "sftp://u@quota.example:22/b"),
+            ("Failure", "my space/f", "sftp://u@h:22/b"),
+            ("open /work/space/f: too many open files", "space/f", "sftp://u@h:22/work"),
+            ("cannot open my space (busy)", "my space", "sftp://u@h:22/b"),
+            ("open space: too many open files", "space", "sftp://u@h:22/~/"),
+            ("the workspace is frozen", "f", "sftp://u@h:22/b"),
+        ] {
+            assert!(!full(words, path, place), "{words} {path} {place}");
+        }
+    }
 
     #[test]
     fn the_servers_clock_is_what_counts() {
