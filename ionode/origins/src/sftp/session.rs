@@ -21,7 +21,7 @@ use russh_sftp::client::error::Error;
 use russh_sftp::client::rawsession::{Limits, RawSftpSession};
 use russh_sftp::client::Config;
 use russh_sftp::extensions::{LimitsExtension, Statvfs};
-use russh_sftp::protocol::{Attrs, Data, FileAttributes, Handle, Name, OpenFlags, Packet, Status, Version};
+use russh_sftp::protocol::{Attrs, Data, FileAttributes, Handle, Name, OpenFlags, Packet, Status, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
@@ -59,12 +59,61 @@ impl Held {
 struct Told<S> {
     stream: S,
     ended: watch::Sender<bool>,
+    codes: Codes,
+}
+
+/// Where in its packets a stream of answers is. russh-sftp knows the status codes of version 3 alone and gives all of a stream up at
+/// another one, and some servers answer with those of later versions.
+#[derive(Default)]
+struct Codes {
+    /// Bytes of this packet that have passed, its length's included.
+    passed: u64,
+    length: u32,
+    is_status: bool,
+    is_unknown: bool,
+}
+
+const LENGTH_BYTES: u64 = 4;
+const STATUS: u8 = 101;
+/// Length, type, request and code.
+const STATUS_HEAD_BYTES: u64 = 13;
+
+impl Codes {
+    /// What came next: an unknown code becomes a failure, whose message stays what the server says.
+    fn make_known(&mut self, mut bytes: &mut [u8]) {
+        while !bytes.is_empty() {
+            let step = match self.passed {
+                0..STATUS_HEAD_BYTES => {
+                    self.head(&mut bytes[0]);
+                    1
+                }
+                passed => (LENGTH_BYTES + u64::from(self.length) - passed).min(bytes.len() as u64),
+            };
+            self.passed += step;
+            bytes = &mut bytes[step as usize..];
+            if self.passed >= LENGTH_BYTES && self.passed == LENGTH_BYTES + u64::from(self.length) {
+                *self = Self::default();
+            }
+        }
+    }
+
+    fn head(&mut self, byte: &mut u8) {
+        match self.passed {
+            0..LENGTH_BYTES => self.length = self.length << 8 | u32::from(*byte),
+            LENGTH_BYTES => self.is_status = *byte == STATUS,
+            // Each of its bytes alone: the reader may have been given those before.
+            9..12 if self.is_status => self.is_unknown |= std::mem::take(byte) != 0,
+            12 if self.is_status && (self.is_unknown || *byte > StatusCode::OpUnsupported as u8) => *byte = StatusCode::Failure as u8,
+            _ => {}
+        }
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Told<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let (space, before) = (buffer.remaining(), buffer.filled().len());
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.codes.make_known(&mut buffer.filled_mut()[before..]);
         let over = match &polled {
             Poll::Ready(Ok(())) => space > 0 && buffer.filled().len() == before,
             Poll::Ready(Err(_)) => true,
@@ -92,7 +141,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Told<S> {
 impl Channel {
     fn new<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, settings: Config) -> Self {
         let (teller, ended) = watch::channel(false);
-        Self { raw: RawSftpSession::new_with_config(Told { stream, ended: teller }, settings), ended, open: AtomicUsize::new(0) }
+        let told = Told { stream, ended: teller, codes: Codes::default() };
+        Self { raw: RawSftpSession::new_with_config(told, settings), ended, open: AtomicUsize::new(0) }
     }
 
     async fn answered<T>(&self, request: impl Future<Output = Answer<T>>) -> Answer<T> {
@@ -244,6 +294,65 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+
+    fn packet(kind: u8, body: &[&[u8]]) -> Vec<u8> {
+        let body = body.concat();
+        [&(body.len() as u32 + 1).to_be_bytes()[..], &[kind], &body].concat()
+    }
+
+    fn status(id: u32, code: u32) -> Vec<u8> {
+        packet(STATUS, &[&id.to_be_bytes(), &code.to_be_bytes(), &4u32.to_be_bytes(), b"told", &0u32.to_be_bytes()])
+    }
+
+    /// The answers to what is asked after the greeting, a byte at a time.
+    async fn answering(mut far: tokio::io::DuplexStream, answers: impl IntoIterator<Item = impl Fn(u32) -> Vec<u8>>) {
+        let request = async |far: &mut tokio::io::DuplexStream| {
+            let mut body = vec![0; far.read_u32().await.unwrap() as usize];
+            far.read_exact(&mut body).await.unwrap();
+            u32::from_be_bytes(body[1..5].try_into().unwrap())
+        };
+        request(&mut far).await;
+        far.write_all(&packet(2, &[&3u32.to_be_bytes()])).await.unwrap();
+        for answer in answers {
+            let id = request(&mut far).await;
+            for byte in answer(id) {
+                far.write_all(&[byte]).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        }
+        // Open until the caller has seen the last answer.
+        far.read_exact(&mut [0]).await.ok();
+    }
+
+    #[tokio::test]
+    async fn a_status_of_a_later_version_fails_one_request_and_not_the_connection() {
+        let (near, far) = tokio::io::duplex(64);
+        let codes = [(11, StatusCode::Failure), (256, StatusCode::Failure), (8, StatusCode::OpUnsupported), (2, StatusCode::NoSuchFile)];
+        tokio::spawn(answering(far, codes.map(|(code, _)| move |id| status(id, code))));
+        let session = Session::new(near, Config::default());
+        session.init().await.unwrap();
+        for (code, known) in codes {
+            match session.open("f".to_owned(), OpenFlags::READ, FileAttributes::empty()).await {
+                Err(Error::Status(status)) => assert_eq!((status.status_code, status.error_message.as_str()), (known, "told"), "{code}"),
+                other => panic!("{code}: {:?}", other.err()),
+            }
+        }
+    }
+
+    #[test]
+    fn only_codes_are_changed_wherever_the_stream_is_cut() {
+        let data = packet(103, &[&7u32.to_be_bytes(), &300u32.to_be_bytes(), &status(1, 11)]);
+        let stream = |code| [status(1, code), packet(STATUS, &[]), vec![0; 4], data.clone(), status(2, code), data.clone()].concat();
+        for (code, known) in [(11, 4), (0x0100_0000, 4), (8, 8), (0, 0)] {
+            for cut in 0..stream(code).len() {
+                let (mut codes, mut bytes) = (Codes::default(), stream(code));
+                let (first, rest) = bytes.split_at_mut(cut);
+                codes.make_known(first);
+                codes.make_known(rest);
+                assert!(bytes == stream(known), "{code} cut at {cut}");
+            }
+        }
+    }
 
     /// The far end hangs up while a request is being written: russh-sftp wakes it and takes on the next, though nobody reads answers any more.
     #[tokio::test]
