@@ -22,6 +22,10 @@ use crate::failure::{self, shown};
 /// OpenSSH's own figures, used where the server does not say.
 const IO_BYTES_DEFAULT: u64 = 32 * 1024;
 const IO_BYTES_MAX: u64 = 255 * 1024;
+/// A server that says less is not believed: so many requests for a file would be too many to hold.
+const IO_BYTES_MIN: u64 = 4 * 1024;
+/// Which each server should take: section 3 of the protocol's draft.
+const PACKET_BYTES_MIN: u64 = 34_000;
 /// russh-sftp reads handles as text, and OpenSSH's stop being that at 128.
 const HANDLES_MAX: usize = 120;
 /// Of one connection for a crowd of uploads. Beside them there are the command for checksums, four at most that take one name, and two that
@@ -75,7 +79,7 @@ impl Link {
         let (limits, here) = tokio::join!(asked_limits(&sftp, offered("limits@openssh.com")), sftp.realpath("."));
         let round_trip = started.elapsed();
         here.map_err(no_sftp)?;
-        let limits = limits.map_err(no_sftp)?;
+        let limits = believed(limits.map_err(no_sftp)?);
         let handles = limits.open_handles.map_or(HANDLES_MAX, |n| HANDLES_MAX.min(n as usize)).max(1);
         sftp.set_limits(limits, handles);
         let ssh = Arc::new(ssh);
@@ -84,8 +88,8 @@ impl Link {
             ssh,
             sftp,
             offers,
-            read_bytes: limits.read_len.unwrap_or(IO_BYTES_DEFAULT).clamp(1, IO_BYTES_MAX),
-            write_bytes: limits.write_len.unwrap_or(IO_BYTES_DEFAULT).clamp(1, IO_BYTES_MAX),
+            read_bytes: limits.read_len.unwrap_or(IO_BYTES_DEFAULT).min(IO_BYTES_MAX),
+            write_bytes: limits.write_len.unwrap_or(IO_BYTES_DEFAULT).min(IO_BYTES_MAX),
             round_trip,
             users: AtomicUsize::new(0),
             place: place.clone(),
@@ -190,6 +194,16 @@ async fn asked_limits(sftp: &Session, offered: bool) -> Result<Limits, SftpError
     }
 }
 
+fn believed(limits: Limits) -> Limits {
+    let at_least = |least: u64| move |said: u64| said.max(least);
+    Limits {
+        packet_len: limits.packet_len.map(at_least(PACKET_BYTES_MIN)),
+        read_len: limits.read_len.map(at_least(IO_BYTES_MIN)),
+        write_len: limits.write_len.map(at_least(IO_BYTES_MIN)),
+        ..limits
+    }
+}
+
 fn connection_lost(path: &str, place: &str, why: &str) -> ApiError {
     let shown = shown(path);
     ApiError::new(Code::ConnectionLost, path, format!("The connection to {place} was lost while working on {shown} ({why})."))
@@ -214,5 +228,21 @@ fn by_answer(error: SftpError, path: &str, place: &str) -> ApiError {
         StatusCode::OpUnsupported => ApiError::new(Code::Unsupported, path, format!("{place} does not support what {shown} needs.")),
         StatusCode::NoConnection | StatusCode::ConnectionLost => connection_lost(path, place, "the server says so"),
         _ => ApiError::new(Code::IoError, path, format!("{shown} at {place} failed: the server says {:?}.", status.error_message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use russh_sftp::extensions::LimitsExtension;
+
+    use super::*;
+
+    #[test]
+    fn tiny_limits_are_not_believed() {
+        let said = |n| believed(LimitsExtension { max_packet_len: n, max_read_len: n, max_write_len: n, max_open_handles: n }.into());
+        let lengths = |limits: Limits| (limits.packet_len, limits.read_len, limits.write_len, limits.open_handles);
+        assert_eq!(lengths(said(1)), (Some(34_000), Some(4096), Some(4096), Some(1)));
+        assert_eq!(lengths(said(40_000)), (Some(40_000), Some(40_000), Some(40_000), Some(40_000)));
+        assert_eq!(lengths(said(0)), (None, None, None, None), "it says nothing");
     }
 }
