@@ -54,7 +54,7 @@ pub use pacer::Priority;
 pub use retried::{Retried, Retries};
 pub use s3::S3Origin;
 pub use sftp::{SftpOrigin, Timing};
-pub use stall::stalled;
+pub use stall::{stalled, stalled_by};
 pub use verify::{content_blake3, verify_content, VerifyAnswer};
 
 /// One file or directory at an origin. `token` tells two contents at one path apart.

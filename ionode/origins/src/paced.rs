@@ -45,6 +45,11 @@ impl Pace {
         &self.priority
     }
 
+    /// So many bytes arrived that are compared or hashed and not kept.
+    pub fn was_read_back(&self, bytes: u64) {
+        self.priority.was_read_back(bytes);
+    }
+
     /// Waits until so many bytes may be asked for.
     pub async fn ask(&self, bytes: u64) -> Permit {
         self.acquire(bytes, |pacers| &pacers.line).await

@@ -27,13 +27,15 @@ pub struct Priority {
     urgent: Arc<AtomicBool>,
     number: u64,
     given: Arc<AtomicU64>,
+    read_back: Arc<AtomicU64>,
 }
 
 impl Default for Priority {
     /// Of a transfer that came after all that there are.
     fn default() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        Self { urgent: Arc::default(), number: COUNT.fetch_add(1, Ordering::Relaxed), given: Arc::default() }
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self { urgent: Arc::default(), number, given: Arc::default(), read_back: Arc::default() }
     }
 }
 
@@ -43,6 +45,14 @@ impl Priority {
     }
     pub fn is_urgent(&self) -> bool {
         self.urgent.load(Ordering::Relaxed)
+    }
+    /// Of what lies at the origin, to be compared or verified. They bring nobody nearer to the end, but the transfer has not come to a halt
+    /// while they arrive.
+    pub fn read_back_bytes(&self) -> u64 {
+        self.read_back.load(Ordering::Relaxed)
+    }
+    pub(crate) fn was_read_back(&self, bytes: u64) {
+        self.read_back.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 

@@ -9,11 +9,16 @@ const STALL_CHECK: Duration = Duration::from_secs(1);
 
 /// Returns when the count has not changed for so long.
 pub async fn stalled(progress: &AtomicU64, stall: Duration) {
-    let (mut seen, mut since) = (progress.load(Ordering::Relaxed), Instant::now());
+    stalled_by(|| progress.load(Ordering::Relaxed), stall).await;
+}
+
+/// As `stalled`, of whatever counts.
+pub async fn stalled_by(count: impl Fn() -> u64, stall: Duration) {
+    let (mut seen, mut since) = (count(), Instant::now());
     let mut ticks = tokio::time::interval(STALL_CHECK.min(stall));
     loop {
         ticks.tick().await;
-        let now = progress.load(Ordering::Relaxed);
+        let now = count();
         if now != seen {
             (seen, since) = (now, Instant::now());
         }

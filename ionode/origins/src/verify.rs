@@ -33,6 +33,7 @@ impl Sink for Window {
     async fn write_at(&self, offset: u64, chunk: Bytes) -> Result<(), ApiError> {
         let at = (offset - self.start) as usize;
         self.bytes.lock().expect("no holder panics")[at..at + chunk.len()].copy_from_slice(&chunk);
+        self.pace.was_read_back(chunk.len() as u64);
         Ok(())
     }
 

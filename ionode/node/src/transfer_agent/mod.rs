@@ -21,7 +21,7 @@ use crate::failure::bad_request;
 
 /// No byte for so long: the order has failed.
 const STALL: Duration = Duration::from_secs(60);
-/// What is verified at the origin moves no byte that we could count: it gets time by the file's size on top.
+/// A server that hashes a file itself moves no byte that we could count: it gets time by the file's size on top.
 const VERIFY_BYTES_PER_S_MIN: u64 = 8 << 20;
 const RETRIES: Retries =
     Retries { without_a_byte_max: 3, pause: Duration::from_millis(500), stall: STALL, stall_bytes_per_s: VERIFY_BYTES_PER_S_MIN };
@@ -109,7 +109,7 @@ impl TransferAgent {
         let origin = self.origin(order.origin)?;
         match order.transfer_job {
             TransferJob::Get { path, to } => get::get(origin.as_ref(), &path, to).await.map(told),
-            TransferJob::Put { from, path } => put::put(origin.as_ref(), from, &path).await.map(told),
+            TransferJob::Put { from, path } => put::put(origin.as_ref(), from, &path, STALL).await.map(told),
             TransferJob::MakeDirectory { path } => origin.make_directory(&path).await.map(|()| json!({})),
             TransferJob::Erase { path } => origin.erase(&path, None).await.map(|erased| json!({ "erased": erased })),
         }

@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stager_core::error::{ApiError, Code};
-use stager_origins::{stalled, Origin, Pace, Upload};
+use stager_origins::{stalled_by, Origin, Priority, Upload};
 
-use super::{Moved, STALL, VERIFY_BYTES_PER_S_MIN};
+use super::{Moved, VERIFY_BYTES_PER_S_MIN};
 use crate::blocking::blocking;
 use crate::failure::at;
 use crate::store::digest::{of_file, Digests};
 
 const EXECUTABLE: u32 = 0o111;
 
-pub(super) async fn put(origin: &dyn Origin, from: PathBuf, path: &str) -> Result<Moved, ApiError> {
+pub(super) async fn put(origin: &dyn Origin, from: PathBuf, path: &str, stall: Duration) -> Result<Moved, ApiError> {
     let place = from.clone();
     let (digests, executable) = blocking(move || seen(&place)).await?;
-    let sent = AtomicU64::new(0);
+    let (sent, priority) = (AtomicU64::new(0), Priority::default());
     let upload = Upload {
         local: &from,
         path,
@@ -33,15 +33,15 @@ pub(super) async fn put(origin: &dyn Origin, from: PathBuf, path: &str) -> Resul
         executable,
         // The next try of the same content takes over what this one left.
         transfer_id: &digests.blake3[..32],
-        pace: Pace::default(),
+        pace: priority.clone().into(),
         progress: &|bytes| {
             sent.fetch_add(bytes, Ordering::Relaxed);
         },
     };
-    let stall = STALL + Duration::from_secs(digests.size_bytes / VERIFY_BYTES_PER_S_MIN);
+    let stall = stall + Duration::from_secs(digests.size_bytes / VERIFY_BYTES_PER_S_MIN);
     let uploaded = tokio::select! {
         outcome = origin.upload(upload) => outcome?,
-        () = stalled(&sent, stall) => {
+        () = stalled_by(|| sent.load(Ordering::Relaxed) + priority.read_back_bytes(), stall) => {
             let message = format!("no byte of {path} moved for {} s; look at the origin and its network", stall.as_secs());
             return Err(ApiError::new(Code::Timeout, path, message));
         }

@@ -1,5 +1,10 @@
 //! The transfer agent over a file origin: orders, answers, and what is left behind.
 
+use std::ops::Range;
+
+use async_trait::async_trait;
+use stager_origins::{Capabilities, Entry, Listing, Probe, Sink, Synced, Upload, Uploaded};
+
 use super::*;
 
 fn ask(agent: &TransferAgent, order: Value) -> Value {
@@ -56,4 +61,52 @@ fn what_is_not_understood_is_said_without_secrets() {
     assert!(!answer.to_string().contains("987654321"), "{answer}");
     let answer = ask(&TransferAgent::default(), json!({ "id": 4, "dance": true }));
     assert_eq!((&answer["id"], &answer["error"]["class"]), (&Value::Null, &json!("invalid_input")));
+}
+
+/// Has the content already, and takes its time to show it.
+struct SlowToShow;
+
+#[async_trait]
+impl Origin for SlowToShow {
+    fn capabilities(&self) -> Capabilities<'_> {
+        Capabilities::PLAIN
+    }
+    async fn stat(&self, _path: &str) -> Result<Entry, ApiError> {
+        unreachable!()
+    }
+    async fn stat_many(&self, _paths: &[String]) -> Vec<Result<Entry, ApiError>> {
+        unreachable!()
+    }
+    async fn list(&self, _prefix: &str, _recursive: bool, _limit: usize) -> Result<Listing, ApiError> {
+        unreachable!()
+    }
+    async fn fetch(&self, _expected: &Entry, _ranges: &[Range<u64>], _sink: &dyn Sink) -> Result<(), ApiError> {
+        unreachable!()
+    }
+    async fn upload(&self, upload: Upload<'_>) -> Result<Uploaded, ApiError> {
+        for _ in 0..upload.size_bytes {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            upload.pace.was_read_back(1);
+        }
+        let (verified, synced) = (Verified::Adopted, Synced::Nothing);
+        Ok(Uploaded { token: String::new(), verified, synced, bytes_moved: upload.size_bytes })
+    }
+    async fn make_directory(&self, _path: &str) -> Result<(), ApiError> {
+        unreachable!()
+    }
+    async fn erase(&self, _path: &str, _token: Option<&str>) -> Result<bool, ApiError> {
+        unreachable!()
+    }
+    async fn probe(&self, _path: &str, _write: bool) -> Probe {
+        unreachable!()
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_are_read_back_keep_a_put_alive() {
+    let place = tempfile::tempdir().unwrap();
+    let from = place.path().join("f");
+    std::fs::write(&from, [7; 25]).unwrap();
+    let moved = put::put(&SlowToShow, from, "f", Duration::from_secs(1)).await.unwrap();
+    assert_eq!(moved.verified, Some(Verified::Adopted));
 }

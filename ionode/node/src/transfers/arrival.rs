@@ -14,7 +14,7 @@ use crate::origin_checksums::verify_by_origin;
 use crate::store::digest::Digests;
 use crate::wire::{Expected, FetchRequest};
 
-/// Reading content a second time moves no byte that we could count: it gets time by its size on top.
+/// A server that hashes content itself moves no byte that we could count: it gets time by its size on top.
 const READ_AGAIN_BYTES_PER_S_MIN: u64 = 8 << 20;
 
 /// How an origin checksum verified it, if there is one. An error where the checksum differs.

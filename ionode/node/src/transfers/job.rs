@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::Counter;
 use stager_core::error::{ApiError, Code};
 use stager_core::record::Partial;
 use stager_core::replica::Replica;
-use stager_origins::{stalled, Priority, Synced, Verified};
+use stager_origins::{stalled_by, Priority, Synced, Verified};
 use tokio_util::sync::CancellationToken;
 
 use super::chain::Chain;
@@ -80,6 +80,11 @@ impl Job {
         self.progress.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// What was moved, and what was only read to be compared or verified.
+    fn signs_of_life(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed) + self.priority.read_back_bytes()
+    }
+
     /// Runs work of an origin until it is done, cancelled, the node ends, or nothing has moved for `stall`.
     pub async fn watched<T>(&self, subject: &str, stall: Duration, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
         tokio::select! {
@@ -91,7 +96,7 @@ impl Job {
                 let message = format!("the node stopped while it transferred {subject}; a new transfer goes on where this one stopped");
                 Err(ApiError::new(Code::Draining, subject, message))
             }
-            () = stalled(&self.progress, stall) => {
+            () = stalled_by(|| self.signs_of_life(), stall) => {
                 let waited_s = stall.as_secs();
                 let message = format!("no byte of {subject} moved for {waited_s} s; look at the origin and its network, a new try resumes");
                 Err(ApiError::new(Code::Timeout, subject, message))
@@ -124,4 +129,41 @@ pub(super) fn begin(context: &NodeContext, table: &mut TransferTable, id: String
     transfer.started = Some(Instant::now());
     let job = Job::new(context, id, transfer, in_lane);
     Begun { job, request: transfer.request.clone(), partial: transfer.partial.take(), bytes_total: transfer.bytes_total }
+}
+
+#[cfg(test)]
+mod tests {
+    use stager_origins::{open, verify_content, FileConfig, OriginConfig};
+
+    use super::*;
+
+    /// Over a line that is slow, but not silent.
+    #[tokio::test]
+    async fn a_job_that_reads_content_again_is_not_taken_for_dead() {
+        const SIZE_BYTES: u64 = 20 << 20;
+        let base = tempfile::tempdir().unwrap();
+        let content = vec![7; SIZE_BYTES as usize];
+        std::fs::write(base.path().join("f"), &content).unwrap();
+        let config = FileConfig { base_path: base.path().to_owned(), bandwidth_bytes_per_s_max: Some(4 << 20) };
+        let origin = open(&OriginConfig::File(config)).unwrap();
+        let job = Job {
+            id: "t".to_string(),
+            cause: Cause::default(),
+            progress: Arc::default(),
+            priority: Priority::default(),
+            cancel: CancellationToken::new(),
+            asked: Instant::now(),
+            shutdown: CancellationToken::new(),
+            in_lane: true,
+            lane: "o".to_string(),
+            arrived: None,
+        };
+        let (hash, pace) = (blake3::hash(&content).to_hex(), job.priority.clone().into());
+        let reading = verify_content(origin.as_ref(), "f", SIZE_BYTES, &hash, &pace);
+        let answer = job.watched("f", Duration::from_secs(2), reading).await.unwrap();
+        assert!(answer.matches && job.asked.elapsed() > Duration::from_secs(4), "it takes twice as long as nothing may move");
+        assert_eq!(job.progress.load(Ordering::Relaxed), 0, "nothing of it is told as moved");
+        let silent = job.watched("f", Duration::from_millis(50), std::future::pending::<Result<(), ApiError>>());
+        assert_eq!(silent.await.unwrap_err().code, Code::Timeout);
+    }
 }

@@ -26,7 +26,7 @@ const MEMBERS_AT_ONCE: usize = 128;
 const SMALL_BYTES: u64 = 256 << 10;
 const LARGE_COUNTS: u32 = 32;
 const STALL: Duration = Duration::from_secs(60);
-/// An origin that verifies a file moves no byte of it that we could count: it gets time by the file's size on top.
+/// A server that hashes a file itself moves no byte of it that we could count: it gets time by the file's size on top.
 const VERIFY_BYTES_PER_S_MIN: u64 = 8 << 20;
 
 /// One file to be sent.

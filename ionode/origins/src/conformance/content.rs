@@ -1,14 +1,14 @@
 //! Promises about bytes: what comes back is what went in, or an error says why not.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use stager_core::error::ApiError;
 use tokio::sync::Mutex;
 
-use super::{code, content, get, local, put, there, transfer_id, upload, upload_as, How, Memory, Place};
-use crate::{Sink, Verified};
+use super::{code, content, get, local, put, there, transfer_id, upload, upload_as, upload_at, How, Memory, Place};
+use crate::{Priority, Sink, Verified};
 
 pub async fn round_trips(place: &dyn Place) {
     let origin = place.origin();
@@ -279,6 +279,26 @@ pub async fn many_fetches_at_once(place: &dyn Place) {
         }
     });
     futures::future::join_all(fetches).await;
+}
+
+/// Whoever watches an upload sees that it goes on while it, or what was there before, is read back, and takes nothing of that for sent.
+pub async fn what_is_read_back_is_told(place: &dyn Place) {
+    let origin = place.origin();
+    for size_bytes in [3_000, 300_000, 20 << 20] {
+        let (file, path) = (local(place, &content(130, size_bytes)), format!("told/{size_bytes}"));
+        for is_there in [false, true] {
+            let (priority, sent) = (Priority::default(), AtomicU64::new(0));
+            let progress = |bytes: u64| {
+                sent.fetch_add(bytes, Ordering::Relaxed);
+            };
+            let pace = priority.clone().into();
+            let uploaded = upload_at(&*origin, &file, &path, How::default(), &transfer_id(), pace, &progress).await.unwrap();
+            assert_eq!(uploaded.verified == Verified::Adopted, is_there);
+            let moved_up = if is_there { 0 } else { file.size_bytes };
+            assert_eq!(priority.read_back_bytes(), uploaded.bytes_moved - moved_up, "{size_bytes} bytes, there: {is_there}");
+            assert!(is_there || sent.load(Ordering::Relaxed) == file.size_bytes);
+        }
+    }
 }
 
 pub async fn executables_stay_so(place: &dyn Place) {

@@ -72,6 +72,7 @@ pub async fn all(place: &dyn Place) {
     content::many_uploads_at_once(place).await;
     content::one_content_goes_to_two_names_at_once(place).await;
     content::many_fetches_at_once(place).await;
+    content::what_is_read_back_is_told(place).await;
     content::executables_stay_so(place).await;
     names::odd_names_are_only_names(place).await;
     names::paths_stay_inside(place).await;
@@ -158,6 +159,18 @@ pub async fn upload_as(
     transfer_id: &str,
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Uploaded, ApiError> {
+    upload_at(origin, local, path, how, transfer_id, Pace::default(), progress).await
+}
+
+async fn upload_at(
+    origin: &dyn Origin,
+    local: &Local,
+    path: &str,
+    how: How,
+    transfer_id: &str,
+    pace: Pace,
+    progress: &(dyn Fn(u64) + Send + Sync),
+) -> Result<Uploaded, ApiError> {
     let upload = Upload {
         local: &local.path,
         path,
@@ -168,7 +181,7 @@ pub async fn upload_as(
         made: how.made.map(|ago_s| Made { ago: Duration::from_secs(ago_s), told: Instant::now() }),
         executable: how.executable,
         transfer_id,
-        pace: Pace::default(),
+        pace,
         progress,
     };
     origin.upload(upload).await

@@ -24,7 +24,7 @@ use crate::newer::seconds_of;
 use crate::path::{split, temporary_of};
 use crate::path_locks::PathGuard;
 use crate::rights;
-use crate::{Entry, EntryKind, Made, Synced, Upload, Uploaded, Verified};
+use crate::{Entry, EntryKind, Made, Pace, Synced, Upload, Uploaded, Verified};
 
 const WRITE_BYTES: usize = 4 << 20;
 
@@ -40,13 +40,15 @@ struct Job {
     replace: bool,
     made: Option<Made>,
     executable: bool,
+    pace: Pace,
     /// Held by each running step, so that the next try of this path waits for it.
     _guard: PathGuard,
 }
 
 pub async fn upload(site: &Arc<Site>, guard: PathGuard, upload: &Upload<'_>, clean: String) -> Result<Uploaded, ApiError> {
     let expected = blake3::Hash::from_bytes(upload.blake3);
-    let wanted = Wanted { path: clean, size_bytes: upload.size_bytes, blake3: expected, replace: upload.replace };
+    let (size_bytes, replace, pace) = (upload.size_bytes, upload.replace, upload.pace.clone());
+    let wanted = Wanted { path: clean, size_bytes, blake3: expected, replace, pace };
     if upload.size_bytes <= SMALL_BYTES {
         return small(site, guard, upload, wanted).await;
     }
@@ -110,6 +112,7 @@ struct Wanted {
     size_bytes: u64,
     blake3: blake3::Hash,
     replace: bool,
+    pace: Pace,
 }
 
 /// Adopts equal content; other content is an error unless it may be replaced. Then reading ends where it differs from `ours`.
@@ -176,6 +179,7 @@ fn compared(site: &Site, entry: &Entry, wanted: &Wanted, ours: Option<&File>) ->
         let range = bytes_read..(bytes_read + READ_BYTES).min(entry.size_bytes);
         let theirs = site.read(&handle, &entry.path, range.clone())?;
         bytes_read = range.end;
+        wanted.pace.was_read_back(theirs.len() as u64);
         hasher.update(&theirs);
         if ours.is_some_and(|ours| !begins_with(ours, range.start, &theirs)) {
             return Ok(Compared { is_same: false, bytes_read });
@@ -191,19 +195,20 @@ fn begins_with(file: &File, offset: u64, wanted: &[u8]) -> bool {
     file.read_exact_at(&mut piece, offset).is_ok() && piece == wanted
 }
 
-fn hash_expected(site: &Site, entry: &Entry) -> Result<blake3::Hash, ApiError> {
+fn hash_expected(site: &Site, entry: &Entry, pace: &Pace) -> Result<blake3::Hash, ApiError> {
     let handle = site.open_expected(entry)?;
-    let hash = hash_handle(site, &handle, &entry.path, entry.size_bytes)?;
+    let hash = hash_handle(site, &handle, &entry.path, entry.size_bytes, pace)?;
     site.same_token(entry, &site.stat(&entry.path)?)?;
     Ok(hash)
 }
 
-fn hash_handle(site: &Site, handle: &OwnedFd, path: &str, size_bytes: u64) -> Result<blake3::Hash, ApiError> {
+fn hash_handle(site: &Site, handle: &OwnedFd, path: &str, size_bytes: u64, pace: &Pace) -> Result<blake3::Hash, ApiError> {
     let mut hasher = blake3::Hasher::new();
     let mut start = 0;
     while start < size_bytes {
         let end = (start + READ_BYTES).min(size_bytes);
         hasher.update(&site.read(handle, path, start..end)?);
+        pace.was_read_back(end - start);
         start = end;
     }
     Ok(hasher.finalize())
@@ -240,11 +245,11 @@ impl Job {
         let temporary = temporary_of(&wanted.path, upload.transfer_id);
         let (site, made, executable) = (site.clone(), upload.made, upload.executable);
         move || {
-            let Wanted { path, size_bytes, blake3, replace } = wanted;
+            let Wanted { path, size_bytes, blake3, replace, pace } = wanted;
             let (parent, name) = split(&path);
             let directory = site.base(&path)?.directory_without_links(parent, true).map_err(|errno| site.parent_failure(errno, &path))?;
             let name = name.to_owned();
-            Ok(Self { site, path, name, temporary, directory, size_bytes, blake3, replace, made, executable, _guard: guard })
+            Ok(Self { site, path, name, temporary, directory, size_bytes, blake3, replace, made, executable, pace, _guard: guard })
         }
     }
 
@@ -308,7 +313,7 @@ impl Job {
         let fresh = openat(&self.directory, self.temporary.as_str(), flags, Mode::empty()).map_err(|errno| self.failure(errno))?;
         let found = fstat(&fresh).map_err(|errno| self.failure(errno))?.st_size as u64;
         posix_fadvise(&fresh, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).ok();
-        if found != self.size_bytes || hash_handle(&self.site, &fresh, &self.path, found)? != self.blake3 {
+        if found != self.size_bytes || hash_handle(&self.site, &fresh, &self.path, found, &self.pace)? != self.blake3 {
             return Err(failure::written_differs(&self.path, &self.site.place));
         }
         fchmod(&fresh, rights::file_mode(self.executable)).map_err(|errno| self.failure(errno))?;
@@ -324,7 +329,8 @@ impl Job {
         })?;
         let entry = self.site.stat(&self.path)?;
         // Somebody may have put another file there already.
-        if entry.token != seen.token && (entry.size_bytes != seen.size_bytes || hash_expected(&self.site, &entry)? != self.blake3) {
+        let hash = || hash_expected(&self.site, &entry, &self.pace);
+        if entry.token != seen.token && (entry.size_bytes != seen.size_bytes || hash()? != self.blake3) {
             return Err(failure::source_changed(&self.path, &self.site.place, &seen.token, &entry.token));
         }
         // Another one may have its name meanwhile.

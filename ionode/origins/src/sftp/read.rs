@@ -225,6 +225,7 @@ async fn read_paced(site: &Site, opened: &Opened, path: &str, piece: Range<u64>,
     let permit = pace.ask(piece.end - piece.start).await;
     let chunk = read_piece(site, &opened.link, &opened.handle, path, piece).await?;
     permit.complete();
+    pace.was_read_back(chunk.len() as u64);
     Ok(chunk)
 }
 
