@@ -172,6 +172,7 @@ start_building() {
     [ "$profile" = release ] || how+=(--no-default-features)
     built="$CARGO_TARGET_DIR/$profile/stager-ionode"
     [ -x "$built" ] || say "building the I/O node; this takes minutes the first time"
+    scripts/own_target.sh
     build_node &
     building=$!
     # A set-up that is interrupted leaves nothing running in the background.

@@ -57,6 +57,23 @@ def test_the_rendering_says_what_it_lacks_before_anything_is_built(tmp_path: Pat
     assert "apt-get install povray povray-examples" in said and "gcc" not in said
 
 
+def test_files_of_a_clone_are_newer_than_what_another_clone_built_last(tmp_path: Path) -> None:
+    """Cargo took the I/O node of one clone for that of another, whose files were older."""
+    files = {name: tmp_path / name / "ionode" / "core" / "lib.rs" for name in ("one", "other")}
+    long_ago = 1_000_000_000
+
+    def is_made_newer(name: str) -> bool:
+        os.utime(files[name], (long_ago, long_ago))
+        env = {**os.environ, "CARGO_TARGET_DIR": str(tmp_path / "target")}
+        subprocess.run([PROJECT / "scripts" / "own_target.sh"], cwd=tmp_path / name, env=env, check=True)
+        return files[name].stat().st_mtime > long_ago
+
+    for file in files.values():
+        file.parent.mkdir(parents=True)
+        file.write_text("")
+    assert [is_made_newer(name) for name in ("one", "one", "other", "other", "one")] == [True, False, True, False, True]
+
+
 def building(place: Path, cargo: str, level: str = "run") -> subprocess.Popen[str]:
     """Where all is there but what cargo builds."""
     tools = place / "bin"
@@ -69,6 +86,10 @@ def building(place: Path, cargo: str, level: str = "run") -> subprocess.Popen[st
     python.parent.mkdir(parents=True)
     python.write_text("#!/bin/sh\nexit 0\n")
     python.chmod(0o755)
+    # As if this clone had built last: the tests touch none of its files.
+    target = place / ".cache" / "stager" / "target"
+    target.mkdir(parents=True, exist_ok=True)
+    (target / ".built-last-by").write_text(f"{PROJECT}\n")
     env = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(place), "VENV": str(place / "venv"), "TMPDIR": str(place)}
     command = ["bash", str(PROJECT / "scripts" / "setup.sh"), level]
     return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
