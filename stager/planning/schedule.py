@@ -22,11 +22,13 @@ from stager.planning.shape import Shape
 
 
 class Offer(NamedTuple):
-    """The offer of one host beside a node for a job; the least is the best. `copying`: of its inputs, what is at another node.
-    `needed_bytes`: room that it takes there beside what others hold, where room counts. `site`: the host.
+    """The offer of one host beside a node for a job; the least is the best. `carried_bytes`: what the lines of the node have to carry for
+    others, where that counts. `copying`: of its inputs, what is at another node. `needed_bytes`: room that it takes there beside what
+    others hold, where room counts. `site`: the host.
     """
 
     finish_s: float
+    carried_bytes: int
     node: int
     start_s: float
     copying: Copying
@@ -51,7 +53,7 @@ class Schedule:
 
 def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topology) -> Schedule:
     """Each job goes to the node where it would finish first, bytes already there included, as soon as its inputs are there and a core is
-    free; of those that could begin then, the first in the plan's order, and nobody overtakes one that waits for room. External files
+    free; of nodes where it would finish at once to the one whose lines have least to carry, where lines carry more for it than others read; of those that could begin then, the first in the plan's order, and nobody overtakes one that waits for room. External files
     come through their origin's link one after the other.
     """
     count, now_s = len(order), 0.0
@@ -90,7 +92,7 @@ def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topolo
 class Sites:
     """The nodes and their hosts while a schedule is made: when their cores and their room are free, and what they hold."""
 
-    __slots__ = ("_cores", "_fitting", "_nodes", "_spaces", "_shape", "holders")
+    __slots__ = ("_carried_bytes", "_cores", "_fitting", "_line_bytes", "_nodes", "_spaces", "_shape", "holders")
 
     def __init__(self, workflow: Workflow, shape: Shape, topology: Topology) -> None:
         self._shape, self._nodes = shape, topology.nodes
@@ -98,6 +100,8 @@ class Sites:
         self._fitting = Fitting(workflow, shape, topology)
         self._spaces = spaces_of(shape, [node.capacity_bytes for node in topology.nodes])
         self.holders = Holders(shape.likely, topology) if len(topology.nodes) > 1 else OnlyHolder(shape)
+        self._line_bytes = line_bytes(shape) if len(topology.nodes) > 1 else []
+        self._carried_bytes = [0] * len(topology.nodes)
 
     def next_free_s(self) -> float:
         """When the next job could be given to one of them."""
@@ -113,6 +117,7 @@ class Sites:
         shape, offers = self._shape, []
         work_s, inputs = shape.compute_s[job] + shape.local_s[job] + shape.direct_s[job], shape.held[job]
         nodes = self._fitting.nodes
+        spreads = bool(self._line_bytes) and self._line_bytes[job] > shape.lasting[job]
         for site in self._fitting.sites(job):
             index, cores = nodes[site], self._cores[site]
             copying, there = self.holders.brought(inputs, index)
@@ -122,7 +127,8 @@ class Sites:
                 needed = room.needed(shape, job, now_s)
                 ready = max(ready, room.earliest_s(needed, now_s))
             start = earliest(cores, min(shape.cores[job], len(cores)), ready)
-            offers.append(Offer(start + work_s + self._nodes[index].overhead_s, index, start, copying, needed, site))
+            carried = self._carried_bytes[index] if spreads else 0
+            offers.append(Offer(start + work_s + self._nodes[index].overhead_s, carried, index, start, copying, needed, site))
         return offers
 
     def take(self, job: int, offer: Offer, arrival_s: list[float]) -> None:
@@ -131,9 +137,24 @@ class Sites:
         occupy(cores, min(shape.cores[job], len(cores)), offer.start_s, offer.finish_s)
         if self._spaces:
             self._spaces[index].take(shape, job, offer.needed_bytes, offer.finish_s)
+        if self._line_bytes:
+            self._carried_bytes[index] += self._line_bytes[job]
         self.holders.take(offer.copying, index)
         self.holders.come(shape.held[job], index, arrival_s)
         self.holders.made(shape.outputs[job], index, offer.finish_s)
+
+
+def line_bytes(shape: Shape) -> list[int]:
+    """By job: what comes from origins for it first, and what goes to them from it."""
+    found, seen = [], [False] * len(shape.files)
+    for reads, makes in zip(shape.held, shape.outputs, strict=True):
+        moved = sum([shape.likely[file] for file in makes if shape.sent_to[file] is not None])
+        for file in reads:
+            if shape.external[file] and not seen[file]:
+                seen[file] = True
+                moved += shape.likely[file]
+        found.append(moved)
+    return found
 
 
 def earliest(free: list[float], cores: int, ready: float) -> float:

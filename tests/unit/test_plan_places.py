@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Workflow, graph_of
 from stager.planning.explain import explain_file
@@ -50,7 +52,7 @@ def test_a_plan_knows_the_best_node_that_it_did_not_choose() -> None:
 
 def test_of_many_nodes_the_second_best_is_told() -> None:
     other = next(entry for entry in make_plan(hot(), nodes(4)).jobs if entry.job == "slow")
-    assert (other.node, other.other_node, round(other.other_finish_s)) == ("n0", "n1", 180)
+    assert (other.node, other.other_node, round(other.other_finish_s)) == ("n0", "n2", 180)
 
 
 def test_the_other_node_goes_through_json_and_plans_without_it_are_read() -> None:
@@ -133,3 +135,27 @@ def test_one_large_job_does_not_keep_small_ones_from_going_by_rank() -> None:
 
     assert order(enough) == ranked
     assert order(enough - 1) != ranked
+
+
+def many(mid_bytes: int) -> Workflow:
+    """20 jobs, each of which reads 1 MB of its own and makes a final of 1 MB, and so many bytes that one more job reads."""
+    files = [made("end", 1, final=True)]
+    jobs = []
+    for number in range(20):
+        files += [external(f"in{number}", MB), made(f"out{number}", MB, final=True), made(f"mid{number}", mid_bytes)]
+        jobs.append(job(f"j{number:02}", f"in{number}", f"out{number} mid{number}", compute_s=1.0))
+    jobs.append(job("join", " ".join(f"mid{number}" for number in range(20)), "end", compute_s=1.0))
+    return workflow_of(files, jobs)
+
+
+def jobs_by_node(workflow: Workflow) -> dict[str, int]:
+    return dict(sorted(Counter(entry.node for entry in make_plan(workflow, nodes(4, cores=16)).jobs if entry.job != "join").items()))
+
+
+def test_jobs_whose_files_come_and_go_by_lines_are_spread_over_the_nodes() -> None:
+    """All went to the first node as long as it had cores, and the lines of the others were idle."""
+    assert jobs_by_node(many(1000)) == {"n0": 5, "n1": 5, "n2": 5, "n3": 5}
+
+
+def test_jobs_whose_outputs_others_read_stay_together() -> None:
+    assert jobs_by_node(many(3 * MB)) == {"n0": 16, "n1": 4}
