@@ -74,6 +74,8 @@ SANDBOX_FULL_CODE = "sandbox_full"
 """Of an attempt whose outputs outgrew what was reserved for them until there was no space left where its sandbox is."""
 NEWER_CODE = "destination_newer"
 """Of an upload that found at its destination what was changed after the content to be uploaded was made."""
+NO_NODE_CODE = "no_node"
+"""Of what no I/O node is left for: a job, or a file that comes and goes by one that reaches the workflow's directory."""
 UNKNOWN_CODE = "replica_unknown"
 """Of a node that does not hold, or not soundly, what it was asked to read."""
 

@@ -53,8 +53,9 @@ class Schedule:
 
 def predict(workflow: Workflow, shape: Shape, order: list[int], topology: Topology) -> Schedule:
     """Each job goes to the node where it would finish first, bytes already there included, as soon as its inputs are there and a core is
-    free; of nodes where it would finish at once to the one whose lines have least to carry, where lines carry more for it than others read; of those that could begin then, the first in the plan's order, and nobody overtakes one that waits for room. External files
-    come through their origin's link one after the other.
+    free; of nodes where it would finish at once to the one whose lines have least to carry, where lines carry more for it than others
+    read. Of those that could begin then, the first in the plan's order goes first, and nobody overtakes one that waits for room. External
+    files come through their origin's link one after the other.
     """
     count, now_s = len(order), 0.0
     arrival = arrivals(shape, order, topology)

@@ -353,13 +353,15 @@ def count_parents(state: State, run: RunEntry, job_id: str) -> int:
 
 
 def inputs_of(state: State, run: RunEntry, job_id: str) -> list[FileEntry]:
-    """Those that a node must hold for it, each file once, in the order of writing; what it reads directly is none of them."""
+    """Those that a node must hold for it, each file once though it has several names, in the order of writing; what it reads directly is
+    none of them.
+    """
     inputs = run.inputs.get(job_id)
     if inputs is None:
-        lfns = list(dict.fromkeys([entry.lfn for entry in run.workflow.jobs[job_id].inputs]))
+        lfns = [entry.lfn for entry in run.workflow.jobs[job_id].inputs]
         if run.direct:
             lfns = [lfn for lfn in lfns if not run.reads_directly(lfn)]
-        inputs = run.inputs[job_id] = [state.files[run.file_ids[lfn]] for lfn in lfns]
+        inputs = run.inputs[job_id] = [state.files[name] for name in dict.fromkeys([run.file_ids[lfn] for lfn in lfns])]
     return inputs
 
 

@@ -371,8 +371,13 @@ def remake_file(state: State, command: cmd.RemakeFile) -> None:
             child.waits_for += 1
             if child.state is not JobState.WAITING:
                 move_job(state, child, JobState.WAITING)
-    run.finals_open.pop(command.file, None)
-    not_going_home(run, command.file)
+    for lfn in [output.lfn for output in run.workflow.jobs[job.id].outputs]:
+        # Others of the same making are lost with it, and made again with it.
+        file = state.files[run.file_ids[lfn]]
+        held = any(copy.state in (PRESENT, DELETING) for copy in state.holding(file).copies.values())
+        if file.id == command.file or (file.id in run.finals_open and not held):
+            run.finals_open.pop(file.id, None)
+            not_going_home(run, file.id)
     # One that drains waited for this to be home, and makes nothing again.
     state.finish_checks[run.id] = None
     make_ready_or_wait(state, job, command.at)

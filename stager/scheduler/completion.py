@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stager.model.errors import AWAY_CODE, ErrorClass, Fault
+from stager.model.errors import AWAY_CODE, NO_NODE_CODE, ErrorClass, Fault
 from stager.model.units import format_size
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of
@@ -17,7 +17,6 @@ from stager.scheduler.state import RunEntry, State
 from stager.scheduler.states import ACTIVE, JobState, RunState
 
 NO_SPACE_CODE = "no_space_node"
-NO_NODE_CODE = "no_node"
 # Of the nodes that take no jobs, so many are told.
 NAMED = 5
 

@@ -19,7 +19,7 @@ from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import fetching_elsewhere, is_at_hand, nearer_soon, next_use_on, peer_for
 from stager.scheduler.profiles import would_stay
 from stager.scheduler.reach import is_beside_workflow, reaches
-from stager.scheduler.relay import has_room, is_waited_for, never_by_relay, relay_for
+from stager.scheduler.relay import has_room, is_waited_for, never_by_relay, next_lacks_bytes, relay_for
 from stager.scheduler.sources import (
     denial,
     fetching_run,
@@ -173,7 +173,7 @@ def bring_ahead(decision: Decision, node: NodeEntry, file: FileEntry, run: str, 
     relay = relay_for(state, file)
     if relay is None or len(relay.prefetching) >= state.policy.fetches_ahead_max or is_waited_for(state, relay):
         return False
-    if relay.id not in file.copies and not free_space_ahead(decision, relay, file.size_bytes):
+    if relay.id not in file.copies and not free_space_ahead(decision, relay, file.size_bytes + next_lacks_bytes(state, relay)):
         return False
     if relay.id not in file.copies:
         give_fetch(decision, relay, file, by, cmd.Purpose.PREFETCH, priority)

@@ -5,14 +5,15 @@ May know: the state. One rule: what waits for room there comes before what would
 
 from __future__ import annotations
 
-from stager.model.errors import ErrorClass, Fault
+from stager.model.errors import NO_NODE_CODE, ErrorClass, Fault
 from stager.model.units import format_size
+from stager.scheduler.accounting import inputs_of
 from stager.scheduler.decision import Decision
 from stager.scheduler.eviction import free_space
 from stager.scheduler.migration import migrate
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.state import FileEntry, State
-from stager.scheduler.states import CopyState
+from stager.scheduler.states import CopyState, JobState
 
 
 def relay_for(state: State, file: FileEntry) -> NodeEntry | None:
@@ -43,11 +44,29 @@ def is_waited_for(state: State, node: NodeEntry) -> bool:
     return False
 
 
+def next_lacks_bytes(state: State, relay: NodeEntry) -> int:
+    """The room that the first of the jobs in line there is missing. What came ahead for other nodes would be called off for it at once, and
+    brought again, and so on for ever.
+    """
+    lacks = 0
+    for queue in relay.ready.by_lane.values():
+        _, run_id, job_id = queue[0]
+        run = state.runs[run_id]
+        job = run.jobs.get(job_id)
+        if job is not None and job.state is JobState.READY and job.node == relay.id and run.may_start:
+            missing = [file.size_bytes for file in inputs_of(state, run, job_id) if relay.id not in file.copies]
+            lacks = max(lacks, job.reserve_bytes + sum(missing))
+    return lacks
+
+
 def never_by_relay(state: State, file: FileEntry) -> Fault | None:
     """Why waiting for room on the relay is in vain, or for a copy from there."""
     relay = relay_for(state, file)
     if relay is None:
-        return None
+        if not all(node.apart or node.gone for node in state.nodes.values()):
+            return None
+        message = f"no I/O node is left through which {file.lfn!r}, which is beside the workflow, could come or go"
+        return Fault(ErrorClass.REFUSED, NO_NODE_CODE, message, file.lfn)
     if file.size_bytes > relay.capacity_bytes:
         message = (
             f"{file.lfn!r} has {format_size(file.size_bytes)}, and {relay.id}, through which files beside the workflow come and go, has "
