@@ -33,8 +33,10 @@ fn file_servers(sshd: &Sshd) -> usize {
 }
 
 async fn put_many(place: &DirectoryPlace, directories: u64, files: u64, size_bytes: usize) -> Vec<Uploaded> {
-    let one = |n: u64| async move { put(place, &format!("d{}/f{n}", n % directories), &content(n, size_bytes)).await };
-    futures::future::join_all((0..files).map(one)).await
+    // Before anything is asked: to write thousands of files takes longer on a busy disk than a login may.
+    let locals: Vec<_> = (0..files).map(|n| (format!("d{}/f{n}", n % directories), local(place, &content(n, size_bytes)))).collect();
+    let one = async |(path, local): &(String, _)| upload(place, local, path, How::default()).await.expect(path);
+    futures::future::join_all(locals.iter().map(one)).await
 }
 
 fn all_there(sshd: &Sshd, directories: u64, files: u64, size_bytes: usize) {
