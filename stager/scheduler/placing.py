@@ -92,8 +92,8 @@ def has_host_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEn
         park(state, node.id, run, job)
         return False
     size_bytes = footprint_of(state, run, job)
-    by_node = {other.id: prospect_beside(other, pool, spec, job.reserve_bytes) for other in state.nodes.values()}
-    roomy = {name: prospect for name, prospect in by_node.items() if state.nodes[name].capacity_bytes >= size_bytes}
+    with_room = [other for other in state.nodes.values() if other.capacity_bytes >= size_bytes]
+    roomy = {other.id: prospect_beside(other, pool, spec, job.reserve_bytes) for other in with_room}
     able = [state.nodes[name] for name, prospect in roomy.items() if prospect is Prospect.NOW]
     if able:
         why = f"no host beside {node.id} can take it"
