@@ -181,7 +181,7 @@ mod tests {
             ("Failure", "f", "sftp://u@h:22/workspace"),
             ("Failure", "f", "sftp://u@quota.example:22/b"),
             ("Failure", "my space/f", "sftp://u@h:22/b"),
-            ("open /work/space/f: too many open files", "space/f", "sftp://u@h:22/work"),
+            ("open /data/space/f: too many open files", "space/f", "sftp://u@h:22/data"),
             ("cannot open my space (busy)", "my space", "sftp://u@h:22/b"),
             ("open space: too many open files", "space", "sftp://u@h:22/~/"),
             ("the workspace is frozen", "f", "sftp://u@h:22/b"),
