@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import islice
 
+from stager.planning.plan import LinkPlan
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import count_idle, eviction_key, inputs_of, settle
 from stager.scheduler.copies_wanted import extra_copies_coming
 from stager.scheduler.decision import Decision
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.reach import reaches
+from stager.scheduler.sources import place_for
 from stager.scheduler.state import NEVER, OVER, FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import FETCHING, PRESENT, READY, JobState
 from stager.scheduler.stripes import give_up_parts_on
@@ -40,8 +42,13 @@ def free_space(
     """
     if node.free_bytes >= need_bytes:
         return True
-    gap = need_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - node.spilling_bytes
+    gap = need_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes
     if gap <= 0 or not node.reachable:
+        return False
+    if node.spilling_bytes and go_instead_of_waiting(decision, node, gap, protect):
+        return False
+    gap -= node.spilling_bytes
+    if gap <= 0:
         return False
     lacking = 0 if least_bytes is None else need_bytes - least_bytes
     if node.kept_bytes:
@@ -63,6 +70,35 @@ def free_space(
     else:
         evict(decision, node, clean)
     return False
+
+
+def go_instead_of_waiting(decision: Decision, node: NodeEntry, gap: int, protect: frozenset[str]) -> bool:
+    """Whether what is clean makes all the room, and comes again sooner than what is being spilled is gone; else nothing goes."""
+    chosen, gap = choose(decision, node, gap, protect, clean_only=True)
+    if gap > 0 or fetching_again_s(decision.state, chosen) > spilling_s(decision.state, node):
+        put_back(node, chosen)
+        return False
+    evict(decision, node, chosen)
+    return True
+
+
+def fetching_again_s(state: State, choices: Sequence[Choice]) -> float:
+    """How long the lines have to carry what of these is read again."""
+    again = [file for entry, _ in choices if state.next_use(file := state.files[entry[1]]) < NEVER]
+    links = [(file, link_to(state, file.run, place_for(state, file, file.run).origin)) for file in again]
+    return sum([file.size_bytes / link.fetch_bytes_per_s for file, link in links if link is not None])
+
+
+def spilling_s(state: State, node: NodeEntry) -> float:
+    """How long the lines still have to carry what is being spilled there, by what the plans knew of them."""
+    spills = [transfer for transfer in state.transfers.values() if transfer.node == node.id and transfer.purpose is cmd.Purpose.SPILL]
+    links = [(spill, link_to(state, spill.run, spill.origin)) for spill in spills]
+    all_s = sum([spill.size_bytes / link.upload_bytes_per_s for spill, link in links if link is not None])
+    return all_s - (state.now - min([spill.started_at for spill in spills], default=state.now))
+
+
+def link_to(state: State, run: str, origin: str) -> LinkPlan | None:
+    return next((link for link in state.runs[run].plan.links if link.origin == origin), None)
 
 
 def let_go_kept(decision: Decision, node: NodeEntry, gap: int, why: str) -> int:
