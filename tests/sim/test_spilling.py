@@ -6,7 +6,7 @@ import pytest
 
 from stager.estimate import Report, estimate
 from stager.model.files import Destination, File, Location, Source
-from stager.model.topology import OriginLink, Topology, embedded
+from stager.model.topology import OriginLink, embedded
 from stager.model.workflow import Job, JobInput, JobOutput, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
 from stager.planning.policy import Limits
