@@ -94,7 +94,7 @@ def transport_line(planned: FilePlan, way: Way) -> str:
         narrow = "too small for stripes" if way.line < way.link else "the line of one node is as wide as the link"
         why = "there is one node" if way.nodes == 1 else narrow
     elif not has_space(size_bytes, most, way):
-        why = f"{most} stripes would take more room than nodes of {format_size(way.capacity_bytes)} should give"
+        why = f"{most} stripes would take more room than nodes of {format_size(way.capacities_bytes[most - 1])} should give"
     else:
         why = f"{most} stripes would take about {format_duration(striped_s(size_bytes, most, way))}: not under {WORTH:.0%} of {alone}"
     return f"transport: whole: {why}"

@@ -36,18 +36,21 @@ LEARNED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """From one origin to nodes that are all alike, in bytes per second; `line`: of one node. `inside`: the network into a node. `file_s`:
-    what each file, or part of one, takes of a line beside its bytes.
+    """From one origin to nodes, in bytes per second; `line`: of one node. `inside`: the network into a node. `capacities_bytes`: of each
+    node, the largest first. `file_s`: what each file, or part of one, takes of a line beside its bytes.
     """
 
-    nodes: int
     link: float
     line: float
     latency_s: float
     inside: float
     disk: float
-    capacity_bytes: int
+    capacities_bytes: tuple[int, ...]
     file_s: float = 0.0
+
+    @property
+    def nodes(self) -> int:
+        return len(self.capacities_bytes)
 
 
 class Transported(Record):
@@ -61,16 +64,15 @@ WHOLE, PACK = Transported(Transport.WHOLE, 1), Transported(Transport.PACK, 1)
 
 
 def way_to(topology: Topology, origin: str) -> Way:
-    """For any node: of several the narrowest counts."""
+    """For any node: of several the narrowest counts. Not so their capacities: a small node takes no part, and the others do."""
     link, nodes = topology.link(origin), topology.nodes
     return Way(
-        nodes=len(nodes),
         link=link.fetch_bytes_per_s,
         line=link.fetch_by(1),
         latency_s=link.latency_s,
         inside=min(node.network_bytes_per_s for node in nodes),
         disk=min(node.disk_bytes_per_s for node in nodes),
-        capacity_bytes=min(node.capacity_bytes for node in nodes),
+        capacities_bytes=tuple(sorted([node.capacity_bytes for node in nodes], reverse=True)),
         file_s=link.fetch_file_s or 0.0,
     )
 
@@ -97,9 +99,14 @@ def stripes_max(size_bytes: float, way: Way) -> int:
 
 
 def has_space(size_bytes: float, stripes: int, way: Way) -> bool:
-    """A part takes no more than its share of a node, and the reader's node holds the file and its own part at once."""
-    part_bytes = size_bytes / stripes + STRIPE_BYTES
-    return part_bytes <= PART_OF_NODE * way.capacity_bytes and size_bytes + part_bytes <= way.capacity_bytes
+    """So many nodes have room for a part each, and one of them for the file and its own part at once."""
+    largest_part_bytes = size_bytes / stripes + STRIPE_BYTES
+    smallest_bytes, largest_bytes = way.capacities_bytes[stripes - 1], way.capacities_bytes[0]
+    return may_take_part(largest_part_bytes, smallest_bytes) and size_bytes + largest_part_bytes <= largest_bytes
+
+
+def may_take_part(part_bytes: float, capacity_bytes: int) -> bool:
+    return part_bytes <= PART_OF_NODE * capacity_bytes
 
 
 def choose(size_bytes: int, way: Way, small_ones: int) -> Transported:

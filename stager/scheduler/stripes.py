@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from stager.planning.transport import STRIPE_BYTES, nodes_to_use, part_bytes
+from stager.planning.transport import STRIPE_BYTES, may_take_part, nodes_to_use, part_bytes
 from stager.scheduler import commands as cmd
 from stager.scheduler.decision import Decision
 from stager.scheduler.node_entry import NodeEntry
@@ -49,7 +49,9 @@ def nodes_for(state: State, node: NodeEntry, file: FileEntry, whole: cmd.Fetch) 
         return ()
     # A file that a job waits for has its room already.
     beside_bytes = 0 if node.id in file.copies else file.size_bytes
-    ranked = [other for other in state.nodes.values() if other.reachable and not other.draining]
+    planned_bytes = part_bytes(file.size_bytes, 0, planned.stripes)
+    able = [other for other in state.nodes.values() if other.reachable and not other.draining]
+    ranked = [other for other in able if may_take_part(planned_bytes, other.capacity_bytes)]
     ranked.sort(key=lambda other: (other.line_bytes, other is not node, other.id))
     while ranked:
         count = nodes_to_use([other.line_bytes for other in ranked], node.line_bytes, file.size_bytes, planned.stripes)

@@ -70,7 +70,6 @@ class Lane:
     waiting: list[tuple[int, int, str]] = field(default_factory=list)
     under_way: int = 0
     under_way_bytes: int = 0
-    urgent: int = 0
     answered_at: float = 0.0
     # By direction (of what comes in, True): what a file costs there, and until when the line is busy with files that cost most of it.
     file_s: dict[bool, float] = field(default_factory=dict)
@@ -88,12 +87,11 @@ class Lane:
         return self.bytes_per_s[incoming]
 
     def has_place(self, latency_s: float, bytes_per_s: float) -> bool:
-        """For the first that waits. One place is kept for what a job waits for, and while that comes no more than a few others do: a node
-        serves it first.
+        """For the first that waits. One place is kept for what a job waits for. What comes beside that is held back only where the line is
+        full: so does a node, which counts the bytes that it has asked for, whoever waits for them.
         """
-        if self.waiting[0][0] < DEMAND_BELOW:
-            return may_begin(self.under_way, self.under_way_bytes, latency_s, bytes_per_s)
-        return may_begin(self.under_way + 1, self.under_way_bytes, 0.0 if self.urgent else latency_s, bytes_per_s)
+        kept = 0 if self.waiting[0][0] < DEMAND_BELOW else 1
+        return may_begin(self.under_way + kept, self.under_way_bytes, latency_s, bytes_per_s)
 
     def answer_after_s(self, now: float, bytes_s: float, latency_s: float) -> float:
         """Small files asked for together are answered one after the other, as the line carries them: else they would all come to an end
@@ -126,12 +124,10 @@ class Lane:
     def begin(self, moving: Moving) -> None:
         self.under_way += 1
         self.under_way_bytes += moving.command.size_bytes
-        self.urgent += moving.urgent
 
     def end(self, moving: Moving) -> None:
         self.under_way -= 1
         self.under_way_bytes -= moving.command.size_bytes
-        self.urgent -= moving.urgent
 
 
 class TransferTable:
@@ -245,7 +241,6 @@ class TransferTable:
                 heappush(self._lanes[moving.node.id, moving.origin.url].waiting, (priority, moving.place, transfer))
         elif priority < DEMAND_BELOW and not moving.urgent:
             moving.urgent = True
-            self._lanes[moving.node.id, moving.origin.url].urgent += 1
             if moving.flow is not None and moving.is_incoming:
                 moving.flow = self._links.weigh(self._clock.now, moving.flow, weight_of(moving))
 

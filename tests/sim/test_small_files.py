@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from stager.estimate import estimate
 from stager.model.files import File, Location, Source
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Job, JobInput, Origin, OriginKind, Workflow
 from stager.planning.bounds import lower_bound
 from stager.planning.make_plan import make_plan
+from stager.planning.policy import Policy
 from stager.planning.transport import AT_ONCE_MAX, AT_ONCE_MIN, LEARNED, may_begin
 from stager.scheduler.commands import RunOutcome
 from stager.sim.simulate import simulate
@@ -62,11 +64,22 @@ def test_each_node_has_its_own_transfers_under_way() -> None:
     assert files_per_s(5120, 0, link, nodes=2) == pytest.approx(2 * AT_ONCE_MAX / 0.1, rel=0.01)
 
 
-def test_while_a_job_waits_for_one_only_a_few_go_ahead_beside_it() -> None:
-    """All share a simulated line alike, where a node serves first what a job waits for."""
-    lane = Lane(waiting=[(10, 1, "ahead")], under_way=AT_ONCE_MIN - 1, under_way_bytes=1000)
+def test_small_files_ahead_fill_the_line_beside_small_ones_that_jobs_wait_for() -> None:
+    """Each of 2,000 jobs reads one: at any time a few wait for theirs, which leave most of the line to the rest. So as many come at once
+    as the scheduler asks for ahead.
+    """
+    files = {f"f{n}": File(f"f{n}", sources=(Source(Location("lab", f"f{n}"), 1000, "t"),)) for n in range(2000)}
+    jobs = {lfn: Job(lfn, "work", ("work",), inputs=(JobInput(lfn, lfn),), compute_s=0.0) for lfn in files}
+    topology = Topology((Node("node0", 10**12, 1),), (OriginLink("lab", 100e6, 100e6, 0.2),))
+    report = estimate(Workflow("w", files, jobs, {"lab": LAB}), topology)
+    assert 2000 / AT_ONCE_MAX * 0.2 <= report.wall_s <= 2000 / Policy().fetches_ahead_max * 0.2
+
+
+def test_beside_what_fills_the_line_only_a_few_go_ahead() -> None:
+    """Whether a job waits for it or not: as many bytes are under way as a node asks for at once."""
+    lane = Lane(waiting=[(10, 1, "ahead")], under_way=AT_ONCE_MIN - 2, under_way_bytes=2_000_000)
     assert lane.has_place(1.0, 1e6)
-    lane.urgent = 1
+    lane.under_way += 1
     assert not lane.has_place(1.0, 1e6)
     lane.waiting = [(1, 1, "demand")]
     assert lane.has_place(1.0, 1e6)

@@ -104,6 +104,35 @@ def test_the_table_of_s1_reading_grows_with_the_number_of_io_nodes_to_about_eigh
     assert [rate / rates[0] for rate in rates] == pytest.approx([1, 2, 3, 4, 5, 6, 7, 8], rel=0.02)
 
 
+def uneven(*capacities_bytes: int) -> Topology:
+    even = cluster(len(capacities_bytes))
+    nodes = zip(even.nodes, capacities_bytes, strict=True)
+    return replace(even, nodes=tuple(replace(node, capacity_bytes=capacity_bytes) for node, capacity_bytes in nodes))
+
+
+@pytest.mark.parametrize("small", [100 * MB, 500 * MB])
+def test_a_small_node_keeps_only_itself_from_stripes(small: int) -> None:
+    """The smaller one has no room for a part, the larger one for a part but not beside its own jobs."""
+    stage = Stage(reading(GB), uneven(*[100 * GB] * 4, small))
+    assert stage.play() == pytest.approx(Stage(reading(GB), cluster(4)).play(), rel=1e-3)
+    assert sorted(part.node for part in stage.parts()) == [f"node{number}" for number in range(4)]
+
+
+def test_a_small_node_is_no_part_of_more_stripes_than_it_has_room_for() -> None:
+    """The plan asks for five: seen from where it was made the fifth node was larger."""
+    stage = Stage(reading(GB), uneven(*[100 * GB] * 4, 300 * MB), plan=make_plan(reading(GB), cluster(5)))
+    assert [file.stripes for file in stage.plan.files] == [5]
+    stage.play()
+    assert sorted(part.node for part in stage.parts()) == [f"node{number}" for number in range(4)]
+
+
+def test_a_node_too_small_for_its_own_part_reads_what_others_bring() -> None:
+    """node0 holds the file, and no part beside it."""
+    stage = Stage(reading(GB), uneven(1100 * MB, *[100 * GB] * 4))
+    assert stage.play() == pytest.approx(Stage(reading(GB), cluster(4)).play(), rel=0.05)
+    assert sorted(part.node for part in stage.parts()) == [f"node{number}" for number in range(1, 5)]
+
+
 def test_stripes_over_a_slow_inside_are_as_slow_as_that() -> None:
     """Planned all the same: the simulation knows what the second hop costs."""
     what, topology = reading(GB), cluster(8, network=30e6)
@@ -190,13 +219,13 @@ def test_parts_are_reprioritized_with_what_assembles_them() -> None:
 def test_a_job_that_needs_the_room_of_a_part_gets_it() -> None:
     """node1 has room for a part or for the job's output, not for both."""
     what = reading(8 * GB)
-    files = what.files | {"out": File("out", size_bytes=9 * GB), "seed": File("seed", size_bytes=1)}
+    files = what.files | {"out": File("out", size_bytes=14 * GB), "seed": File("seed", size_bytes=1)}
     jobs = what.jobs | {
         "first": Job("first", "work", ("work",), outputs=(JobOutput("seed", "seed"),), compute_s=30.0, retries=0),
         "b": Job("b", "work", ("work",), inputs=(JobInput("seed", "seed"),), outputs=(JobOutput("out", "out"),), compute_s=1.0, retries=0),
     }
     what = replace(what, files=files, jobs=jobs)
-    topology = cluster(2, capacity_bytes=12_500 * MB)
+    topology = cluster(2, capacity_bytes=17 * GB)
     plan = make_plan(what, topology)
     plan = replace(plan, files=tuple(structs.replace(file, stripes=2 if file.lfn == "big" else 1) for file in plan.files))
     stage = Stage(what, topology, plan=plan)

@@ -33,7 +33,7 @@ from stager.planning.transport import (
 
 GB, MB = 10**9, 10**6
 # S1's line: 1 Gbit/s to the lab, of which one client gets less than 20 MB/s.
-LAB = Way(nodes=8, link=135e6, line=20e6, latency_s=0.0, inside=1250e6, disk=1e9, capacity_bytes=1000 * GB)
+LAB = Way(link=135e6, line=20e6, latency_s=0.0, inside=1250e6, disk=1e9, capacities_bytes=(1000 * GB,) * 8)
 
 
 def test_a_large_file_over_a_narrow_line_comes_in_as_many_stripes_as_fill_the_link() -> None:
@@ -54,17 +54,23 @@ def test_a_stripe_is_as_slow_as_the_narrowest_of_what_it_passes() -> None:
 @pytest.mark.parametrize(
     "way",
     [
-        replace(LAB, nodes=1),
+        replace(LAB, capacities_bytes=(1000 * GB,)),
         replace(LAB, line=135e6),
         # Inside it is no wider than one line: the second hop would eat what the first wins.
         replace(LAB, inside=22e6),
         # No room for a part beside the file, or for a part on the others.
-        replace(LAB, capacity_bytes=105 * GB),
-        replace(LAB, capacity_bytes=50 * GB),
+        replace(LAB, capacities_bytes=(105 * GB,) * 8),
+        replace(LAB, capacities_bytes=(50 * GB,) * 8),
+        replace(LAB, capacities_bytes=(1000 * GB, *[50 * GB] * 7)),
     ],
 )
 def test_whole_where_stripes_win_nothing_or_have_no_room(way: Way) -> None:
     assert choose(100 * GB, way, 0).transport is Transport.WHOLE
+
+
+def test_no_more_stripes_than_there_are_nodes_with_room_for_a_part() -> None:
+    chosen = choose(100 * GB, replace(LAB, capacities_bytes=(1000 * GB,) * 4 + (20 * GB,) * 4), 0)
+    assert (chosen.transport, chosen.stripes) == (Transport.STRIPE, 4)
 
 
 def test_fewer_stripes_where_the_inside_is_full_with_them() -> None:
@@ -80,13 +86,12 @@ def test_small_and_many_of_one_origin_is_a_pack() -> None:
 
 ways = st.builds(
     Way,
-    nodes=st.integers(1, 16),
     link=st.floats(1e3, 1e10),
     line=st.floats(1e3, 1e10),
     latency_s=st.floats(0, 10),
     inside=st.floats(1e3, 1e10),
     disk=st.floats(1e3, 1e10),
-    capacity_bytes=st.integers(0, 10**13),
+    capacities_bytes=st.lists(st.integers(0, 10**13), min_size=1, max_size=16).map(lambda each: tuple(sorted(each, reverse=True))),
 ).map(lambda way: replace(way, line=min(way.line, way.link)))
 
 
@@ -98,7 +103,8 @@ def test_stripes_are_never_more_than_there_are_nodes_and_always_worth_their_room
     if chosen.stripes > 1:
         assert striped_s(size, chosen.stripes, way) <= WORTH * whole_s(size, way)
         assert has_space(size, chosen.stripes, way)
-        assert size / chosen.stripes <= PART_OF_NODE * way.capacity_bytes
+        able = [capacity for capacity in way.capacities_bytes if size / chosen.stripes <= PART_OF_NODE * capacity]
+        assert chosen.stripes <= len(able)
         # One line less would not fill the link.
         assert (chosen.stripes - 1) * way.line < way.link
 
