@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec import structs
 
 from stager.model.errors import ErrorClass
@@ -222,6 +223,16 @@ def test_a_job_too_large_for_its_node_goes_to_one_that_has_room() -> None:
     stage = Stage(what, nodes, where={"a": "node0"})
     assert stage.play() is RunOutcome.SUCCEEDED
     assert stage.hosts_of("a") == ["h1"]
+
+
+@pytest.mark.parametrize("lasts_s", [20.0, 120.0])
+def test_a_job_too_large_for_its_node_waits_for_the_host_beside_the_one_that_has_room(lasts_s: float) -> None:
+    """It failed though that host would be back soon."""
+    what = workflow({"in": 3000}, {"first": ("", "x", 5.0), "a": ("x in", "y", 1.0)}, ("y",))
+    nodes = [node("node0", Host("h0"), capacity=1000), node("node1", Host("h1"), capacity=5000)]
+    stage = Stage(what, nodes, [(2.0, "host_lost", lasts_s, 0.7)], dict.fromkeys(what.jobs, "node0"))
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert (stage.hosts_of("first"), stage.hosts_of("a")) == (["h0"], ["h1"])
 
 
 def test_a_host_that_joins_takes_jobs_that_wait() -> None:

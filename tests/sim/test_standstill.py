@@ -56,7 +56,9 @@ class Made:
 
 @dataclass
 class Stage:
-    """`apart`: nodes on other hosts, which do not reach what is beside the workflow. `where`: the nodes of jobs, by name."""
+    """`apart`: nodes on other hosts, which do not reach what is beside the workflow. `where`: the nodes of jobs, by name. `truly`: the
+    sizes that files turn out to have, where they are not those of the plan.
+    """
 
     what: Workflow
     nodes: Sequence[Node]
@@ -64,6 +66,7 @@ class Stage:
     where: Mapping[str, str] = field(default_factory=dict)
     faults: Faults = NO_FAULTS
     changed: Callable[[Plan], Plan] = lambda plan: plan
+    truly: Mapping[str, int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -71,7 +74,8 @@ class Stage:
         plan = make_plan(self.what, topology)
         plan = replace(plan, jobs=tuple(structs.replace(job, node=self.where.get(job.job, job.node)) for job in plan.jobs))
         self.world = SimWorld(topology, faults=self.faults, checkers=all_checkers(), keep_journal=True, apart=tuple(self.apart))
-        self.world.submit("r", self.what, self.changed(plan))
+        truth = [structs.replace(file, likely_bytes=self.truly.get(file.lfn, file.likely_bytes)) for file in plan.files]
+        self.world.submit("r", self.what, self.changed(plan), truth=replace(plan, files=tuple(truth)))
 
     def play(self) -> RunOutcome | None:
         def watch(machine: Any, events: Any, commands: Any) -> None:
@@ -79,7 +83,7 @@ class Stage:
             self.counts.update(type(command).__name__ for command in commands)
             assert machine.state.events_seen < EVENTS_MAX, f"it goes round in circles at {machine.state.now}"
 
-        simulate(self.world, watch)
+        self.machine = simulate(self.world, watch)
         return self.world.runs["r"].outcome
 
 
