@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from stager.model.errors import ErrorClass, Fault
 from stager.model.files import Destination, File, Location, Source
+from stager.model.ids import produced_file_id
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Job, JobInput, JobOutput, OnFailure, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
@@ -24,6 +26,7 @@ from stager.sim.world import SimWorld
 from tests.sim.cases import watch_invariants
 
 EVENTS_MAX = 2000
+DAMAGE = Fault(ErrorClass.CORRUPT, "object_corrupt", "its bytes are not what they were")
 BESIDE = Origin("home", OriginKind.FILE, "file:///data", beside_workflow=True)
 FAR_ARCHIVE = Origin("archive", OriginKind.S3, "s3://archive")
 LINKS = (OriginLink("home", 30.0, 30.0, 0.05), OriginLink("archive", 100.0, 100.0, 0.05))
@@ -87,6 +90,15 @@ class Stage:
         return self.world.runs["r"].outcome
 
 
+def damaged(world: SimWorld, now: float, lfn: str) -> ev.ReplicaCorrupt:
+    """The only copy of this file."""
+    file = produced_file_id("r", lfn)
+    held = [(node, key) for node in world.nodes.values() for key in node.replicas if key[0] == file]
+    ((node, key),) = held
+    node.replicas[key].quarantined = True
+    return ev.ReplicaCorrupt(at=now, node=node.id, file=file, generation=key[1], fault=DAMAGE)
+
+
 @pytest.mark.parametrize("apart_first", [True, False])
 def test_what_comes_ahead_by_the_relay_leaves_its_own_next_job_its_room(apart_first: bool) -> None:
     """It was fetched for the node apart, and called off for the relay's own job, again and again at one instant."""
@@ -116,6 +128,22 @@ def test_a_run_that_drains_and_loses_all_finals_of_a_job_ends(trouble: str) -> N
     faults = Faults(1, 20.0, troubles=(Trouble(8.0, trouble, 1.0, 0.0),))
     stage = Stage(made.workflow(on_failure=OnFailure.CONTINUE), (Node("n0", 10**6, 2),), faults=faults)
     stage.world.tell_at(3.0, lambda now: ev.RunDrained(at=now, run="r"))
+    assert stage.play() is RunOutcome.INTERRUPTED
+
+
+@pytest.mark.parametrize("second", ["lost", "damaged"])
+def test_a_run_that_drains_and_loses_one_final_after_the_other_ends(second: str) -> None:
+    """The first one's job was to run again, so nobody looked at the second one, and the run waited for that to go home."""
+    made = Made({"home": Origin("home", OriginKind.SFTP, "sftp://lab/data")})
+    for lfn in ("A", "B"):
+        made.final(lfn, 5000)
+    made.job("a", makes="A B")
+    made.job("b", s=6.0)
+    troubles = (Trouble(8.0, "lost", 1.0, 0.0),) if second == "lost" else ()
+    stage = Stage(made.workflow(on_failure=OnFailure.CONTINUE), (Node("n0", 10**6, 2),), faults=Faults(1, 20.0, troubles=troubles))
+    stage.world.tell_at(3.0, lambda now: ev.RunDrained(at=now, run="r"))
+    for at, lfn in ((5.0, "A"), (8.0, "B")) if second == "damaged" else ((5.0, "A"),):
+        stage.world.tell_at(at, lambda now, lfn=lfn: damaged(stage.world, now, lfn))
     assert stage.play() is RunOutcome.INTERRUPTED
 
 
