@@ -27,8 +27,8 @@ def check_hosts(workflow: Workflow, topology: Topology) -> None:
             raise Refused(f"{too_large(job, hosts)}; give it a larger host, or let it ask for less", code=TOO_LARGE_CODE, subject=job.id)
 
 
-def too_large(job: Job, hosts: Sequence[Host], scratch_bytes: int = 0) -> str:
-    """A sentence with what the job asks for, beside the most of each that a host has."""
+def too_large(job: Job, hosts: Sequence[Host], scratch_bytes: int = 0, where: str = "") -> str:
+    """A sentence with what the job asks for, beside the most of each that a host has. `where`: these hosts are, if there are others."""
     asked, most = [cores_of(job.cores)], [cores_of(max([host.cores for host in hosts], default=0))]
     watched = [host.memory_bytes for host in hosts if host.memory_bytes is not None]
     if job.memory_bytes and len(watched) == len(hosts):
@@ -40,8 +40,8 @@ def too_large(job: Job, hosts: Sequence[Host], scratch_bytes: int = 0) -> str:
         most.append(f"{format_size(max(scratch, default=0))} of scratch space")
     text = f"job {job.id!r} needs {' and '.join(asked)} on one host"
     if not hosts:
-        return f"{text}, and there is no host"
-    return f"{text}; of {counted(len(hosts), 'host')} none has that (at most {' and '.join(most)})"
+        return f"{text}, and there is no host{where}"
+    return f"{text}; of {counted(len(hosts), 'host')}{where} none has that (at most {' and '.join(most)})"
 
 
 def cores_of(count: int) -> str:

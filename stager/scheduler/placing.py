@@ -171,7 +171,8 @@ def no_host(state: State, pool: str, spec: Job, reserve_bytes: int, size_bytes: 
         node, host = max(small, key=lambda each: each[0].capacity_bytes)
         left += f". Host {host.id!r} could take it, and {node.id} beside it holds {format_size(node.capacity_bytes)}"
         left += f" of the {format_size(size_bytes)} that it needs at once"
-    message = f"{too_large(spec, hosts, reserve_bytes)}{left}: add a host that can take it, then `stager resume`"
+    where = f" beside a node that can hold {format_size(size_bytes)}" if len(hosts) < len(its) else ""
+    message = f"{too_large(spec, hosts, reserve_bytes, where)}{left}: add a host that can take it, then `stager resume`"
     return Fault(ErrorClass.REFUSED, NO_HOST_CODE, message, spec.id)
 
 

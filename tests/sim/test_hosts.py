@@ -188,8 +188,18 @@ def test_a_job_whose_last_host_is_beside_a_node_that_is_too_small_fails_by_name(
     assert stage.play() is RunOutcome.FAILED
     fault = stage.world.runs["r"].fault
     assert (fault.code, fault.subject) == ("no_host", "wide")
-    assert "of 1 host none has that (at most 2 cores)" in fault.message
+    assert "of 1 host beside a node that can hold 200 B none has that (at most 2 cores)" in fault.message
     assert "Host 'apart' could take it, and node1 beside it holds 150 B of the 200 B that it needs at once" in fault.message
+
+
+def test_where_no_node_with_room_has_a_host_left_the_fault_does_not_say_that_there_is_no_host() -> None:
+    nodes = [node("node0", LARGE), node("node1", Host("apart", 4), capacity=150)]
+    stage = Stage(asking(WIDE, a={"cores": 2}), nodes, [(5.0, "host_gone", 1000.0, 0.2)], {"a": "node1", "wide": "node0"})
+    assert stage.play() is RunOutcome.FAILED
+    message = stage.world.runs["r"].fault.message
+    assert "on one host, and there is no host beside a node that can hold 200 B. Host 'large'" in message
+    assert "Host 'large', which could have taken it, is gone" in message
+    assert "Host 'apart' could take it, and node1 beside it holds 150 B of the 200 B that it needs at once" in message
 
 
 def test_a_job_too_large_for_the_hosts_that_came_first_waits_for_those_that_come_soon() -> None:
