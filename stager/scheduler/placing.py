@@ -13,7 +13,7 @@ from stager.model.errors import ErrorClass, Fault
 from stager.model.topology import Host
 from stager.model.units import format_size
 from stager.model.workflow import Job
-from stager.planning.fitting import too_large
+from stager.planning.fitting import beside_room, too_large
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of
 from stager.scheduler.apply_hosts import NOWHERE, may_come
@@ -171,7 +171,7 @@ def no_host(state: State, pool: str, spec: Job, reserve_bytes: int, size_bytes: 
         node, host = max(small, key=lambda each: each[0].capacity_bytes)
         left += f". Host {host.id!r} could take it, and {node.id} beside it holds {format_size(node.capacity_bytes)}"
         left += f" of the {format_size(size_bytes)} that it needs at once"
-    where = f" beside a node that can hold {format_size(size_bytes)}" if len(hosts) < len(its) else ""
+    where = beside_room(size_bytes) if len(hosts) < len(its) else ""
     message = f"{too_large(spec, hosts, reserve_bytes, where)}{left}: add a host that can take it, then `stager resume`"
     return Fault(ErrorClass.REFUSED, NO_HOST_CODE, message, spec.id)
 
