@@ -84,19 +84,36 @@ def work_node(decision: Decision, node: NodeEntry) -> None:
     if node.kept_bytes:
         give_way(decision, node)
     if node.free_bytes < 0:
-        free_space(decision, node, 0, least_bytes=node.free_bytes)
+        keep_within(decision, node)
     granted = not node.waiting_attempts or grant(decision, node)
     if node.draining:
         return
     blocked = not granted or not admit(decision, node)
     if decision.state.to_fetch:
         send_wanted(decision, node)
+    if node.free_bytes < 0:
+        # It would refuse what is to be reserved there.
+        return
     if node.calls_startable:
         start_calls(decision, node)
     if node.startable.by_lane:
         start(decision, node)
     if node.candidates and not blocked and decision.state.policy.lookahead:
         prefetch(decision, node)
+
+
+def keep_within(decision: Decision, node: NodeEntry) -> None:
+    """Its capacity is less than what is held there: what may go goes, and jobs that have not begun hand back what was set aside for them,
+    the last first.
+    """
+    free_space(decision, node, 0, least_bytes=node.free_bytes)
+    runs = [decision.state.runs[run] for run in decision.state.active] if node.admitted_waiting else []
+    admitted = [(run, job) for run in runs for job in run.jobs.values() if job.state is ADMITTED and job.node == node.id]
+    for run, job in sorted(admitted, key=lambda each: each[0].key(each[1].order), reverse=True):
+        if node.free_bytes + node.deleting_bytes + node.cancelling_bytes + node.spilling_bytes >= 0:
+            return
+        why = f"node {node.id} has less capacity now"
+        decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.state.now, counts=False, why=why)
 
 
 def admit(decision: Decision, node: NodeEntry) -> bool:

@@ -76,7 +76,7 @@ def attempt_ended(decision: Decision, event: ev.AttemptEnded, attempt: AttemptEn
         decision.emit(
             cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.state.now, counts=False, why=fault.message, reserve_bytes=known
         )
-    elif met_damage(decision.state, attempt, job, spec, fault, began):
+    elif is_fault_of_node(decision.state, attempt, job, spec, fault, began):
         not_before = decision.retry_at(job.failures + 1, f"{run.id}/{job.id}")
         decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=False, why=fault.message)
     elif not began and direct_read_failed(decision, run, job, fault):
@@ -92,12 +92,14 @@ def attempt_ended(decision: Decision, event: ev.AttemptEnded, attempt: AttemptEn
         decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=True, why=fault.message)
 
 
-def met_damage(state: State, attempt: AttemptEntry, job: JobEntry, spec: Job, fault: Fault, began: bool) -> bool:
-    """Its input was damaged on the node, which is no failure of the job; but a node where that never ends must not be tried for ever."""
+def is_fault_of_node(state: State, attempt: AttemptEntry, job: JobEntry, spec: Job, fault: Fault, began: bool) -> bool:
+    """Its input was damaged there, or there was less room than was thought, which is no failure of the job; but a node where that never
+    ends must not be tried for ever.
+    """
     if began and not (attempt.void and spec.idempotent):
         return False
-    damaged = attempt.void or fault.error_class is ErrorClass.CORRUPT
-    return damaged and job.attempts <= spec.retries + state.policy.transfer_attempts_max
+    is_nodes = attempt.void or fault.error_class is ErrorClass.CORRUPT or fault.code == "no_space_node"
+    return is_nodes and job.attempts <= spec.retries + state.policy.transfer_attempts_max
 
 
 def ask_for_more(decision: Decision, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -65,3 +66,39 @@ def test_of_several_that_wait_for_room_no_job_gives_way_that_must_not_run_twice(
     assert stage.play() is outcome and stage.counts["StartAttempt"] == starts
     jobs = stage.machine.state.runs["r"].jobs
     assert jobs["a"].state is JobState.DONE and [jobs[name].attempts for name in once] == [1] * len(once)
+
+
+def lowered(to_bytes: int, *more: Node, told_at_s: float = 5.0, **declared: Any) -> Stage:
+    """Two jobs, one after the other on one core, and the capacity is lowered while the second is admitted already."""
+    made = Made()
+    for name, size_bytes, s in (("a", 100, 60.0), ("b", 800, 10.0)):
+        made.final(f"{name}x", size_bytes)
+        made.job(name, makes=f"{name}x", s=s)
+        made.jobs[name] = replace(made.jobs[name], **declared)
+    stage = Stage(made.workflow(), [Node("small", 1000, 1), *more], where={"a": "small", "b": "small"})
+    stage.world.clock.at(5.0, lambda: setattr(stage.world.nodes["small"], "capacity_bytes", to_bytes))
+    stage.world.tell_at(told_at_s, lambda now: ev.CapacityChanged(at=now, node="small", capacity_bytes=to_bytes))
+    return stage
+
+
+def test_a_job_is_not_started_where_the_capacity_was_lowered_under_it() -> None:
+    """The node refused what was reserved for it, and that counted as a failure of the job."""
+    stage = lowered(850)
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert stage.counts["StartAttempt"] == 2 and stage.counts["RequeueJob"] == 1
+
+
+def test_a_job_that_does_not_fit_any_more_goes_elsewhere_or_fails_by_name() -> None:
+    stage = lowered(500, Node("roomy", 10_000, 1))
+    assert stage.play() is RunOutcome.SUCCEEDED and stage.counts["StartAttempt"] == 2
+    stage = lowered(500)
+    assert stage.play() is RunOutcome.FAILED and stage.counts["StartAttempt"] == 1
+    assert "job 'b' needs 800 B at once" in stage.world.runs["r"].fault.message
+
+
+def test_a_start_that_the_node_refuses_for_want_of_room_is_no_failure_of_the_job() -> None:
+    """The node had less before the scheduler heard so."""
+    stage = lowered(850, told_at_s=61.0, retries=0)
+    # The checkers hold the scheduler to what the node has.
+    stage.world.checkers = ()
+    assert stage.play() is RunOutcome.SUCCEEDED
