@@ -16,7 +16,7 @@ from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.placing import capacity_elsewhere
 from stager.scheduler.retries import not_again
 from stager.scheduler.state import AttemptEntry, State
-from stager.scheduler.states import ADMITTED
+from stager.scheduler.states import ADMITTED, PRESENT
 
 
 def grant(decision: Decision, node: NodeEntry) -> bool:
@@ -58,9 +58,27 @@ def break_deadlock(decision: Decision, node: NodeEntry) -> None:
         return
     key = next((key for key in reversed(waiting) if may_run_again(state, state.attempts[key])), waiting[-1])
     attempt = state.attempts[key]
-    if not state.runs[attempt.run].is_engines and (fault := why_it_fails(state, node, attempt, alone=len(waiting) == 1)):
+    is_engines, is_too_large = state.runs[attempt.run].is_engines, size_of(state, attempt) > node.capacity_bytes
+    fault = None if is_engines else why_it_fails(state, node, attempt, is_too_large, alone=len(waiting) == 1)
+    if (is_engines or fault is not None) and not is_too_large and something_goes_later(state, node):
+        return
+    if fault is not None:
         decision.emit(cmd.FailJob, run=attempt.run, job=attempt.job, fault=fault)
     decision.emit(cmd.KillAttempt, node=node.id, run=attempt.run, job=attempt.job, attempt=key, void=True)
+
+
+def size_of(state: State, attempt: AttemptEntry) -> int:
+    """What its job needs at once."""
+    return (attempt.needed_bytes or 0) + sum([file.size_bytes for file in inputs_of(state, state.runs[attempt.run], attempt.job)])
+
+
+def something_goes_later(state: State, node: NodeEntry) -> bool:
+    """Whether something there is to be written back, or spilled, when its origin is tried again."""
+    for file in [state.files[file_id] for file_id, upload in state.retrying if upload]:
+        copy, retries = state.holding(file).copies.get(node.id), file.upload
+        if copy is not None and copy.state is PRESENT and retries is not None and retries.fault is None and retries.not_before > state.now:
+            return True
+    return False
 
 
 def may_run_again(state: State, attempt: AttemptEntry) -> bool:
@@ -68,12 +86,10 @@ def may_run_again(state: State, attempt: AttemptEntry) -> bool:
     return run.is_engines or run.workflow.jobs[attempt.job].idempotent
 
 
-def why_it_fails(state: State, node: NodeEntry, attempt: AttemptEntry, alone: bool) -> Fault | None:
+def why_it_fails(state: State, node: NodeEntry, attempt: AttemptEntry, is_too_large: bool, alone: bool) -> Fault | None:
     """None: its job may run again, and has room then, since others are done by that time or since it goes to another node."""
     run, made_bytes = state.runs[attempt.run], attempt.needed_bytes or 0
-    size_bytes = made_bytes + sum([file.size_bytes for file in inputs_of(state, run, attempt.job)])
-    is_too_large = size_bytes > node.capacity_bytes
-    goes = is_too_large and capacity_elsewhere(state, run, run.jobs[attempt.job], size_bytes, made_bytes) > 0
+    goes = is_too_large and capacity_elsewhere(state, run, run.jobs[attempt.job], size_of(state, attempt), made_bytes) > 0
     helps = goes or not alone
     if helps and may_run_again(state, attempt):
         return None

@@ -70,11 +70,12 @@ class Stage:
     faults: Faults = NO_FAULTS
     changed: Callable[[Plan], Plan] = lambda plan: plan
     truly: Mapping[str, int] = field(default_factory=dict)
+    spill_origin: str | None = None
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         topology = Topology(tuple(self.nodes), LINKS)
-        plan = make_plan(self.what, topology)
+        plan = make_plan(self.what, topology, spill_origin=self.spill_origin)
         plan = replace(plan, jobs=tuple(structs.replace(job, node=self.where.get(job.job, job.node)) for job in plan.jobs))
         self.world = SimWorld(topology, faults=self.faults, checkers=all_checkers(), keep_journal=True, apart=tuple(self.apart))
         truth = [structs.replace(file, likely_bytes=self.truly.get(file.lfn, file.likely_bytes)) for file in plan.files]
@@ -185,3 +186,20 @@ def test_one_file_under_two_names_that_cannot_be_mounted_is_fetched_once(direct:
 
     stage = Stage(made.workflow(), (Node("n0", 10**6, 1, can_link=False),), changed=read_directly)
     assert stage.play() is RunOutcome.SUCCEEDED and stage.counts["Fetch"] == 1
+
+
+@pytest.mark.parametrize("spills", [False, True])
+def test_outputs_that_wait_for_room_wait_for_an_origin_that_is_away(spills: bool) -> None:
+    """Their job failed for want of room while what was in the way was to go in a moment."""
+    made = Made({"home": Origin("home", OriginKind.SFTP, "sftp://lab/data")})
+    if spills:
+        made.files["ax"] = File("ax", size_bytes=500)
+    else:
+        made.final("ax", 500)
+    made.final("bx", 100)
+    made.job("a", makes="ax", s=5.0)
+    made.job("b", makes="bx", s=10.0, after=["a"])
+    made.job("c", "ax" if spills else "", s=1.0, after=["b"])
+    faults = Faults(1, 60.0, troubles=(Trouble(0.0, "origin", 40.0, 0.0, "origin_unreachable"),))
+    stage = Stage(made.workflow(), (Node("n0", 1000, 1),), faults=faults, truly={"bx": 600}, spill_origin="home" if spills else None)
+    assert stage.play() is RunOutcome.SUCCEEDED and stage.counts["KillAttempt"] == 0
