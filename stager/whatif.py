@@ -92,7 +92,7 @@ class Subject:
         truth = make_plan(self.workflow, topology, self.profiles, policy, limits, self.spill_origin) if self.ignore_profiles else plan
         try:
             check_capacity(plan)
-            check_hosts(self.workflow, topology)
+            check_hosts(self.workflow, topology, plan)
         except Refused as refused:
             return Answer(RunOutcome.REFUSED, refused.fault())
         faults = NO_FAULTS if question.failures is None else faults_of(question.failures, topology, FAILURES_OVER * truth.makespan_s)

@@ -279,7 +279,7 @@ def plan_here(
     if not workflow.engine:
         tell_taken(workflow, context, answers, None if of_all else reused_in(found))
     check_capacity(plan)
-    check_hosts(workflow, topology)
+    check_hosts(workflow, topology, plan)
     if simulated:
         limits = Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
         truth = plan_of(workflow, settings, profiles, asked.spill, policy=policy, topology=topology) if asked.ignore_profiles else plan

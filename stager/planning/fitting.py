@@ -1,7 +1,7 @@
 """The hosts and nodes that can take a job, by size alone: cores, memory, scratch space and capacity.
 
-May know: the topology, the workflow. One rule: where one number of cores says it all (`Topology.is_even`), every job fits, as it always
-did: one that asks for more runs alone.
+May know: the topology, the workflow, its plan. One rule: where one number of cores says it all (`Topology.is_even`), every job fits, as it
+always did: one that asks for more runs alone.
 """
 
 from __future__ import annotations
@@ -12,23 +12,35 @@ from stager.model.errors import Refused
 from stager.model.topology import Host, Topology
 from stager.model.units import counted, format_size
 from stager.model.workflow import Job, Workflow
+from stager.planning.plan import Plan
 from stager.planning.shape import Shape
 
 TOO_LARGE_CODE = "too_large"
 
 
-def check_hosts(workflow: Workflow, topology: Topology) -> None:
-    """Raises Refused for a job that is larger than every host, with the numbers."""
+def check_hosts(workflow: Workflow, topology: Topology, plan: Plan) -> None:
+    """Raises Refused for a job that is larger than every host, or than every one beside a node that can hold what the job needs at once,
+    with the numbers.
+    """
     if topology.is_even or workflow.engine:
         return
-    hosts = [host for hosts in topology.hosts for host in hosts]
-    for job in workflow.jobs.values():
+    sites = [(node.capacity_bytes, host) for node, hosts in zip(topology.nodes, topology.hosts, strict=True) for host in hosts]
+    for entry in plan.jobs:
+        job, hosts, where, larger = workflow.jobs[entry.job], [host for _, host in sites], "", "give it a larger host"
+        if any(host.takes(job.cores, job.memory_bytes) for host in hosts):
+            hosts = [host for capacity_bytes, host in sites if capacity_bytes >= entry.footprint_bytes]
+            where, larger = beside_room(entry.footprint_bytes), f"{larger}, or more capacity to its node"
         if not any(host.takes(job.cores, job.memory_bytes) for host in hosts):
-            raise Refused(f"{too_large(job, hosts)}; give it a larger host, or let it ask for less", code=TOO_LARGE_CODE, subject=job.id)
+            message = f"{too_large(job, hosts, where=where)}; {larger}, or let it ask for less"
+            raise Refused(message, code=TOO_LARGE_CODE, subject=job.id)
 
 
-def too_large(job: Job, hosts: Sequence[Host], scratch_bytes: int = 0) -> str:
-    """A sentence with what the job asks for, beside the most of each that a host has."""
+def beside_room(size_bytes: int) -> str:
+    return f" beside a node that can hold {format_size(size_bytes)}"
+
+
+def too_large(job: Job, hosts: Sequence[Host], scratch_bytes: int = 0, where: str = "") -> str:
+    """A sentence with what the job asks for, beside the most of each that a host has. `where`: these hosts are, if there are others."""
     asked, most = [cores_of(job.cores)], [cores_of(max([host.cores for host in hosts], default=0))]
     watched = [host.memory_bytes for host in hosts if host.memory_bytes is not None]
     if job.memory_bytes and len(watched) == len(hosts):
@@ -40,8 +52,8 @@ def too_large(job: Job, hosts: Sequence[Host], scratch_bytes: int = 0) -> str:
         most.append(f"{format_size(max(scratch, default=0))} of scratch space")
     text = f"job {job.id!r} needs {' and '.join(asked)} on one host"
     if not hosts:
-        return f"{text}, and there is no host"
-    return f"{text}; of {counted(len(hosts), 'host')} none has that (at most {' and '.join(most)})"
+        return f"{text}, and there is no host{where}"
+    return f"{text}; of {counted(len(hosts), 'host')}{where} none has that (at most {' and '.join(most)})"
 
 
 def cores_of(count: int) -> str:

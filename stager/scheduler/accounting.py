@@ -154,6 +154,7 @@ def lend_no_more(state: State, file: FileEntry) -> None:
     for final in finals:
         final.lender, final.made_at = "", 0.0
         recount_live(state, final)
+        close_if_lost(state, final)
         state.lost.append((final.id, ""))
 
 
@@ -335,11 +336,14 @@ def skip_with_descendants(state: State, run: RunEntry, job: JobEntry) -> None:
 
 
 def close_if_lost(state: State, file: FileEntry) -> None:
-    """A final that is nowhere, and whose producer made it once and will not run again: nobody can write it, and nobody waits for it."""
+    """A final that is nowhere, and whose producer made it once and is not done any more: nobody waits for it. It is open again when it is
+    made again, which a run that drains does not see to.
+    """
     run = state.runs.get(file.run)
-    if run is None or file.copies or file.id not in run.finals_open:
+    if run is None or file.copies or file.lender or file.id not in run.finals_open:
         return
-    if run.jobs[file.producer].state in (JobState.FAILED, JobState.SKIPPED):
+    maker = run.jobs[file.producer].state
+    if maker in FAILED_STATES or not (maker is DONE or run.is_engines):
         del run.finals_open[file.id]
         not_going_home(run, file.id)
         state.finish_checks[run.id] = None

@@ -19,13 +19,14 @@ from stager.scheduler.decision import Decision
 from stager.scheduler.direct_fallback import may_read_directly
 from stager.scheduler.eviction import free_space, free_space_ahead, give_way, may_fit_ahead
 from stager.scheduler.fetching import beside_bytes, prefetch, send_wanted
+from stager.scheduler.granting import grant
 from stager.scheduler.holding import may_begin, room_kept_to
 from stager.scheduler.lanes import Lane, Queued
 from stager.scheduler.linking import own_instead
 from stager.scheduler.migration import is_first, migrate, safe_bytes
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.peers import is_out_of_reach, peer_for
-from stager.scheduler.placing import has_host_here, has_room_elsewhere, host_for, large_enough
+from stager.scheduler.placing import go_elsewhere, has_host_here, host_for, large_enough
 from stager.scheduler.profiles import would_stay
 from stager.scheduler.shares import order_of, over_bytes, over_cores, pool_of
 from stager.scheduler.sources import denial, must_wait, own_fault, waits_for
@@ -83,13 +84,16 @@ def work_node(decision: Decision, node: NodeEntry) -> None:
     if node.kept_bytes:
         give_way(decision, node)
     if node.free_bytes < 0:
-        free_space(decision, node, 0, least_bytes=node.free_bytes)
+        keep_within(decision, node)
     granted = not node.waiting_attempts or grant(decision, node)
     if node.draining:
         return
     blocked = not granted or not admit(decision, node)
     if decision.state.to_fetch:
         send_wanted(decision, node)
+    if node.free_bytes < 0:
+        # It would refuse what is to be reserved there.
+        return
     if node.calls_startable:
         start_calls(decision, node)
     if node.startable.by_lane:
@@ -98,51 +102,18 @@ def work_node(decision: Decision, node: NodeEntry) -> None:
         prefetch(decision, node)
 
 
-def grant(decision: Decision, node: NodeEntry) -> bool:
-    """Outputs that were larger than reserved, oldest first. False while any waits: no new producer then."""
-    state = decision.state
-    for attempt_key in list(node.waiting_attempts):
-        attempt = state.attempts[attempt_key]
-        needed = attempt.needed_bytes or 0
-        if attempt.killed:
-            continue
-        more = needed - attempt.reserve_bytes
-        if not free_space(decision, node, more) and not (give_back_admitted(decision, node) and free_space(decision, node, more)):
-            if not migrate(decision, node, more):
-                break_deadlock(decision, node)
-            return False
-        decision.emit(cmd.GrantSpace, node=node.id, attempt=attempt_key, reserve_bytes=needed)
-    return not node.waiting_attempts
-
-
-def break_deadlock(decision: Decision, node: NodeEntry) -> None:
-    """If all that is left are waiting attempts, the youngest gives way and comes back with its true size; a single one cannot be helped."""
-    state = decision.state
-    waiting = [key for key in node.waiting_attempts if not state.attempts[key].killed]
-    here = [attempt for attempt in state.attempts.values() if attempt.node == node.id]
-    moving = len(here) > len(waiting) or node.deleting_bytes or node.cancelling_bytes or node.spilling_bytes or state.uploads_live
-    if moving or node.fetching_bytes and state.transfers or not waiting:
-        return
-    key = waiting[-1]
-    attempt = state.attempts[key]
-    if len(waiting) == 1 and not state.runs[attempt.run].is_engines:
-        message = (
-            f"job {attempt.job!r} made {format_size(attempt.needed_bytes or 0)}, and node {node.id!r} of "
-            f"{format_size(node.capacity_bytes)} cannot hold that beside its inputs; "
-            "give more capacity, or a spill origin"
-        )
-        decision.emit(cmd.FailJob, run=attempt.run, job=attempt.job, fault=Fault(ErrorClass.REFUSED, "no_space_node", message, attempt.job))
-    decision.emit(cmd.KillAttempt, node=node.id, run=attempt.run, job=attempt.job, attempt=key, void=True)
-
-
-def give_back_admitted(decision: Decision, node: NodeEntry) -> bool:
-    """Jobs that were admitted and have not started hand back what was set aside for them."""
-    jobs = (job for run in decision.state.active for job in decision.state.runs[run].jobs.values())
-    admitted = [job for job in jobs if job.state is ADMITTED and job.node == node.id]
-    why = "outputs that wait for space come first"
-    for job in admitted:
-        decision.emit(cmd.RequeueJob, run=job.run, job=job.id, not_before=decision.state.now, counts=False, why=why)
-    return bool(admitted)
+def keep_within(decision: Decision, node: NodeEntry) -> None:
+    """Its capacity is less than what is held there: what may go goes, and jobs that have not begun hand back what was set aside for them,
+    the last first.
+    """
+    free_space(decision, node, 0, least_bytes=node.free_bytes)
+    runs = [decision.state.runs[run] for run in decision.state.active] if node.admitted_waiting else []
+    admitted = [(run, job) for run in runs for job in run.jobs.values() if job.state is ADMITTED and job.node == node.id]
+    for run, job in sorted(admitted, key=lambda each: each[0].key(each[1].order), reverse=True):
+        if node.free_bytes + node.deleting_bytes + node.cancelling_bytes + node.spilling_bytes >= 0:
+            return
+        why = f"node {node.id} has less capacity now"
+        decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.state.now, counts=False, why=why)
 
 
 def admit(decision: Decision, node: NodeEntry) -> bool:
@@ -207,7 +178,8 @@ def try_admit(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry)
         missing += 0 if copy is not None else file.size_bytes
     footprint += job.reserve_bytes
     if footprint > node.capacity_bytes:
-        if not has_room_elsewhere(decision, node, run, job, footprint):
+        node.ready.pop(run.lane)
+        if not go_elsewhere(decision, run, job, footprint, f"{node.id} is smaller than what it needs at once"):
             refuse(decision, run, job, too_large(node, job, footprint))
         return True
     hand_back_later(decision, node, run, job, missing + job.reserve_bytes)

@@ -336,11 +336,13 @@ def rehome_job(state: State, command: cmd.RehomeJob) -> None:
 
 
 def fail_job(state: State, command: cmd.FailJob) -> None:
-    """All below it is skipped; what they would have read may go if space is short."""
+    """All below it is skipped; what they would have read may go if space is short. What it made is what it needs if it is resumed."""
     run = state.runs[command.run]
     job = run.jobs[command.job]
     if job.state is ADMITTED:
         withdraw(state, run, job)
+    if job.attempt and (state.attempts[job.attempt].needed_bytes or 0) > job.reserve_bytes:
+        reserve(run, job, state.attempts[job.attempt].needed_bytes or 0)
     move_job(state, job, JobState.FAILED)
     job.fault = command.fault
     stop_if_asked(state, run, command)

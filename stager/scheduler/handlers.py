@@ -20,7 +20,7 @@ from stager.scheduler.decision import Decision
 from stager.scheduler.direct_access import has_begun
 from stager.scheduler.direct_fallback import direct_read_failed, fetch_where_no_mounts
 from stager.scheduler.eviction import delete_replica, let_go_old
-from stager.scheduler.placing import call_back_stranded
+from stager.scheduler.placing import call_back_stranded, capacity_elsewhere
 from stager.scheduler.rehoming import rehome_jobs
 from stager.scheduler.remade import conflict_of
 from stager.scheduler.retries import go_on_at_once, not_again, transfer_failed
@@ -76,7 +76,7 @@ def attempt_ended(decision: Decision, event: ev.AttemptEnded, attempt: AttemptEn
         decision.emit(
             cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.state.now, counts=False, why=fault.message, reserve_bytes=known
         )
-    elif met_damage(decision.state, attempt, job, spec, fault, began):
+    elif is_fault_of_node(decision.state, attempt, job, spec, fault, began):
         not_before = decision.retry_at(job.failures + 1, f"{run.id}/{job.id}")
         decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=False, why=fault.message)
     elif not began and direct_read_failed(decision, run, job, fault):
@@ -92,22 +92,27 @@ def attempt_ended(decision: Decision, event: ev.AttemptEnded, attempt: AttemptEn
         decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=not_before, counts=True, why=fault.message)
 
 
-def met_damage(state: State, attempt: AttemptEntry, job: JobEntry, spec: Job, fault: Fault, began: bool) -> bool:
-    """Its input was damaged on the node, which is no failure of the job; but a node where that never ends must not be tried for ever."""
+def is_fault_of_node(state: State, attempt: AttemptEntry, job: JobEntry, spec: Job, fault: Fault, began: bool) -> bool:
+    """Its input was damaged there, or there was less room than was thought, which is no failure of the job; but a node where that never
+    ends must not be tried for ever.
+    """
     if began and not (attempt.void and spec.idempotent):
         return False
-    damaged = attempt.void or fault.error_class is ErrorClass.CORRUPT
-    return damaged and job.attempts <= spec.retries + state.policy.transfer_attempts_max
+    is_nodes = attempt.void or fault.error_class is ErrorClass.CORRUPT or fault.code == "no_space_node"
+    return is_nodes and job.attempts <= spec.retries + state.policy.transfer_attempts_max
 
 
 def ask_for_more(decision: Decision, run: RunEntry, job: JobEntry, event: ev.AttemptEnded) -> None:
     """It outgrew what was reserved and the sandbox space too: again with at least twice as much, for nobody knows what it would have made.
-    That is no failure of its own; when all that the node has was not enough, it is.
+    That is no failure of its own; when all that its node has was not enough, nor what any other could give it, it is.
     """
     state = decision.state
-    node = state.nodes[job.node]
-    most = node.capacity_bytes - sum(file.size_bytes for file in inputs_of(state, run, job.id))
-    wanted = min(most, max(RESERVE_BYTES_MIN, 2 * job.reserve_bytes, event.fitted_bytes or 0))
+    node, held_bytes = state.nodes[job.node], sum(file.size_bytes for file in inputs_of(state, run, job.id))
+    most_bytes = node.capacity_bytes - held_bytes
+    if most_bytes <= job.reserve_bytes:
+        more_bytes = job.reserve_bytes + 1
+        most_bytes = capacity_elsewhere(state, run, job, held_bytes + more_bytes, more_bytes) - held_bytes
+    wanted = min(most_bytes, max(RESERVE_BYTES_MIN, 2 * job.reserve_bytes, event.fitted_bytes or 0))
     if wanted > job.reserve_bytes:
         why = f"its sandbox was full; {format_size(wanted)} are set aside for its outputs now"
         decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=state.now, counts=False, why=why, reserve_bytes=wanted)

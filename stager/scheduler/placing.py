@@ -13,7 +13,7 @@ from stager.model.errors import ErrorClass, Fault
 from stager.model.topology import Host
 from stager.model.units import format_size
 from stager.model.workflow import Job
-from stager.planning.fitting import too_large
+from stager.planning.fitting import beside_room, too_large
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of
 from stager.scheduler.apply_hosts import NOWHERE, may_come
@@ -92,30 +92,43 @@ def has_host_here(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEn
         park(state, node.id, run, job)
         return False
     size_bytes = footprint_of(state, run, job)
-    with_room = [other for other in state.nodes.values() if other.capacity_bytes >= size_bytes]
-    roomy = {other.id: prospect_beside(other, pool, spec, job.reserve_bytes) for other in with_room}
-    able = [state.nodes[name] for name, prospect in roomy.items() if prospect is Prospect.NOW]
-    if able:
-        why = f"no host beside {node.id} can take it"
-        rehome(decision, run, job, able, why)
-    elif min(roomy.values(), default=Prospect.NEVER) < Prospect.NEVER or may_come(state):
-        park(state, NOWHERE, run, job)
-    else:
+    if not go_elsewhere(decision, run, job, size_bytes, f"no host beside {node.id} can take it"):
         refuse(decision, run, job, no_host(state, pool, spec, job.reserve_bytes, size_bytes))
     return False
 
 
-def has_room_elsewhere(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntry, size_bytes: int) -> bool:
-    """A job that is too large for its node goes to one that is large enough, if there is one that has a host for it."""
-    state, spec = decision.state, run.workflow.jobs[job.id]
-    able = [other for other in state.nodes.values() if other.is_open and other.capacity_bytes >= size_bytes]
-    if state.on_hosts and not run.is_engines:
-        able = [other for other in able if prospect_of(other, pool_of(state, run), spec, job.reserve_bytes) is Prospect.NOW]
-    if not able:
+def go_elsewhere(decision: Decision, run: RunEntry, job: JobEntry, size_bytes: int, why: str) -> bool:
+    """To a node that can hold what the ready job needs at once and has a host for it, or to wait for such a host. False: none will come."""
+    state = decision.state
+    prospects = prospects_of(state, run, job, size_bytes, job.reserve_bytes)
+    able = [state.nodes[name] for name, prospect in prospects.items() if prospect is Prospect.NOW]
+    if able:
+        rehome(decision, run, job, able, why)
+    elif min(prospects.values(), default=Prospect.NEVER) < Prospect.NEVER or (needs_host(state, run) and may_come(state)):
+        park(state, NOWHERE, run, job)
+    else:
         return False
-    why = f"{node.id} is smaller than what it needs at once"
-    rehome(decision, run, job, able, why)
     return True
+
+
+def capacity_elsewhere(state: State, run: RunEntry, job: JobEntry, size_bytes: int, reserve_bytes: int) -> int:
+    """The capacity of the largest node that could hold so much at once and has, or will have, a host for the job. 0: there is none."""
+    prospects = prospects_of(state, run, job, size_bytes, reserve_bytes)
+    able = [state.nodes[name] for name, prospect in prospects.items() if prospect < Prospect.NEVER]
+    return max([node.capacity_bytes for node in able], default=0)
+
+
+def prospects_of(state: State, run: RunEntry, job: JobEntry, size_bytes: int, reserve_bytes: int) -> dict[str, Prospect]:
+    """By node that can hold so much at once, when a host beside it could take the job. Where no host is needed, of open nodes: now."""
+    with_room = [node for node in state.nodes.values() if node.capacity_bytes >= size_bytes]
+    if not needs_host(state, run):
+        return {node.id: Prospect.NOW for node in with_room if node.is_open}
+    pool, spec = pool_of(state, run), run.workflow.jobs[job.id]
+    return {node.id: prospect_beside(node, pool, spec, reserve_bytes) for node in with_room}
+
+
+def needs_host(state: State, run: RunEntry) -> bool:
+    return state.on_hosts and not run.is_engines
 
 
 def rehome(decision: Decision, run: RunEntry, job: JobEntry, able: list[NodeEntry], why: str) -> None:
@@ -158,7 +171,8 @@ def no_host(state: State, pool: str, spec: Job, reserve_bytes: int, size_bytes: 
         node, host = max(small, key=lambda each: each[0].capacity_bytes)
         left += f". Host {host.id!r} could take it, and {node.id} beside it holds {format_size(node.capacity_bytes)}"
         left += f" of the {format_size(size_bytes)} that it needs at once"
-    message = f"{too_large(spec, hosts, reserve_bytes)}{left}: add a host that can take it, then `stager resume`"
+    where = beside_room(size_bytes) if len(hosts) < len(its) else ""
+    message = f"{too_large(spec, hosts, reserve_bytes, where)}{left}: add a host that can take it, then `stager resume`"
     return Fault(ErrorClass.REFUSED, NO_HOST_CODE, message, spec.id)
 
 

@@ -163,7 +163,7 @@ def staged_choice(question: Question, io_nodes: int) -> Choice:
     limits = Limits(cores=topology.nodes[0].cores, memory_bytes=topology.nodes[0].memory_bytes)
     plan, truth = plans_of(question, topology, limits, best_plan)
     check_capacity(plan)
-    check_hosts(workflow, topology)
+    check_hosts(workflow, topology, plan)
     runs = []
     for seed in seeds_of(question):
         uncertainties = uncertainties_of(workflow, truth, seed) if seed else None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec import structs
 
 from stager.model.errors import ErrorClass
@@ -187,8 +188,18 @@ def test_a_job_whose_last_host_is_beside_a_node_that_is_too_small_fails_by_name(
     assert stage.play() is RunOutcome.FAILED
     fault = stage.world.runs["r"].fault
     assert (fault.code, fault.subject) == ("no_host", "wide")
-    assert "of 1 host none has that (at most 2 cores)" in fault.message
+    assert "of 1 host beside a node that can hold 200 B none has that (at most 2 cores)" in fault.message
     assert "Host 'apart' could take it, and node1 beside it holds 150 B of the 200 B that it needs at once" in fault.message
+
+
+def test_where_no_node_with_room_has_a_host_left_the_fault_does_not_say_that_there_is_no_host() -> None:
+    nodes = [node("node0", LARGE), node("node1", Host("apart", 4), capacity=150)]
+    stage = Stage(asking(WIDE, a={"cores": 2}), nodes, [(5.0, "host_gone", 1000.0, 0.2)], {"a": "node1", "wide": "node0"})
+    assert stage.play() is RunOutcome.FAILED
+    message = stage.world.runs["r"].fault.message
+    assert "on one host, and there is no host beside a node that can hold 200 B. Host 'large'" in message
+    assert "Host 'large', which could have taken it, is gone" in message
+    assert "Host 'apart' could take it, and node1 beside it holds 150 B of the 200 B that it needs at once" in message
 
 
 def test_a_job_too_large_for_the_hosts_that_came_first_waits_for_those_that_come_soon() -> None:
@@ -222,6 +233,16 @@ def test_a_job_too_large_for_its_node_goes_to_one_that_has_room() -> None:
     stage = Stage(what, nodes, where={"a": "node0"})
     assert stage.play() is RunOutcome.SUCCEEDED
     assert stage.hosts_of("a") == ["h1"]
+
+
+@pytest.mark.parametrize("lasts_s", [20.0, 120.0])
+def test_a_job_too_large_for_its_node_waits_for_the_host_beside_the_one_that_has_room(lasts_s: float) -> None:
+    """It failed though that host would be back soon."""
+    what = workflow({"in": 3000}, {"first": ("", "x", 5.0), "a": ("x in", "y", 1.0)}, ("y",))
+    nodes = [node("node0", Host("h0"), capacity=1000), node("node1", Host("h1"), capacity=5000)]
+    stage = Stage(what, nodes, [(2.0, "host_lost", lasts_s, 0.7)], dict.fromkeys(what.jobs, "node0"))
+    assert stage.play() is RunOutcome.SUCCEEDED
+    assert (stage.hosts_of("first"), stage.hosts_of("a")) == (["h0"], ["h1"])
 
 
 def test_a_host_that_joins_takes_jobs_that_wait() -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from stager.model.errors import ErrorClass, Fault
 from stager.model.files import Destination, File, Location, Source
+from stager.model.ids import produced_file_id
 from stager.model.topology import Node, OriginLink, Topology
 from stager.model.workflow import Job, JobInput, JobOutput, OnFailure, Origin, OriginKind, Workflow
 from stager.planning.make_plan import make_plan
@@ -24,6 +26,7 @@ from stager.sim.world import SimWorld
 from tests.sim.cases import watch_invariants
 
 EVENTS_MAX = 2000
+DAMAGE = Fault(ErrorClass.CORRUPT, "object_corrupt", "its bytes are not what they were")
 BESIDE = Origin("home", OriginKind.FILE, "file:///data", beside_workflow=True)
 FAR_ARCHIVE = Origin("archive", OriginKind.S3, "s3://archive")
 LINKS = (OriginLink("home", 30.0, 30.0, 0.05), OriginLink("archive", 100.0, 100.0, 0.05))
@@ -56,7 +59,9 @@ class Made:
 
 @dataclass
 class Stage:
-    """`apart`: nodes on other hosts, which do not reach what is beside the workflow. `where`: the nodes of jobs, by name."""
+    """`apart`: nodes on other hosts, which do not reach what is beside the workflow. `where`: the nodes of jobs, by name. `truly`: the
+    sizes that files turn out to have, where they are not those of the plan.
+    """
 
     what: Workflow
     nodes: Sequence[Node]
@@ -64,14 +69,17 @@ class Stage:
     where: Mapping[str, str] = field(default_factory=dict)
     faults: Faults = NO_FAULTS
     changed: Callable[[Plan], Plan] = lambda plan: plan
+    truly: Mapping[str, int] = field(default_factory=dict)
+    spill_origin: str | None = None
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         topology = Topology(tuple(self.nodes), LINKS)
-        plan = make_plan(self.what, topology)
+        plan = make_plan(self.what, topology, spill_origin=self.spill_origin)
         plan = replace(plan, jobs=tuple(structs.replace(job, node=self.where.get(job.job, job.node)) for job in plan.jobs))
         self.world = SimWorld(topology, faults=self.faults, checkers=all_checkers(), keep_journal=True, apart=tuple(self.apart))
-        self.world.submit("r", self.what, self.changed(plan))
+        truth = [structs.replace(file, likely_bytes=self.truly.get(file.lfn, file.likely_bytes)) for file in plan.files]
+        self.world.submit("r", self.what, self.changed(plan), truth=replace(plan, files=tuple(truth)))
 
     def play(self) -> RunOutcome | None:
         def watch(machine: Any, events: Any, commands: Any) -> None:
@@ -79,8 +87,17 @@ class Stage:
             self.counts.update(type(command).__name__ for command in commands)
             assert machine.state.events_seen < EVENTS_MAX, f"it goes round in circles at {machine.state.now}"
 
-        simulate(self.world, watch)
+        self.machine = simulate(self.world, watch)
         return self.world.runs["r"].outcome
+
+
+def damaged(world: SimWorld, now: float, lfn: str) -> ev.ReplicaCorrupt:
+    """The only copy of this file."""
+    file = produced_file_id("r", lfn)
+    held = [(node, key) for node in world.nodes.values() for key in node.replicas if key[0] == file]
+    ((node, key),) = held
+    node.replicas[key].quarantined = True
+    return ev.ReplicaCorrupt(at=now, node=node.id, file=file, generation=key[1], fault=DAMAGE)
 
 
 @pytest.mark.parametrize("apart_first", [True, False])
@@ -112,6 +129,22 @@ def test_a_run_that_drains_and_loses_all_finals_of_a_job_ends(trouble: str) -> N
     faults = Faults(1, 20.0, troubles=(Trouble(8.0, trouble, 1.0, 0.0),))
     stage = Stage(made.workflow(on_failure=OnFailure.CONTINUE), (Node("n0", 10**6, 2),), faults=faults)
     stage.world.tell_at(3.0, lambda now: ev.RunDrained(at=now, run="r"))
+    assert stage.play() is RunOutcome.INTERRUPTED
+
+
+@pytest.mark.parametrize("second", ["lost", "damaged"])
+def test_a_run_that_drains_and_loses_one_final_after_the_other_ends(second: str) -> None:
+    """The first one's job was to run again, so nobody looked at the second one, and the run waited for that to go home."""
+    made = Made({"home": Origin("home", OriginKind.SFTP, "sftp://lab/data")})
+    for lfn in ("A", "B"):
+        made.final(lfn, 5000)
+    made.job("a", makes="A B")
+    made.job("b", s=6.0)
+    troubles = (Trouble(8.0, "lost", 1.0, 0.0),) if second == "lost" else ()
+    stage = Stage(made.workflow(on_failure=OnFailure.CONTINUE), (Node("n0", 10**6, 2),), faults=Faults(1, 20.0, troubles=troubles))
+    stage.world.tell_at(3.0, lambda now: ev.RunDrained(at=now, run="r"))
+    for at, lfn in ((5.0, "A"), (8.0, "B")) if second == "damaged" else ((5.0, "A"),):
+        stage.world.tell_at(at, lambda now, lfn=lfn: damaged(stage.world, now, lfn))
     assert stage.play() is RunOutcome.INTERRUPTED
 
 
@@ -153,3 +186,20 @@ def test_one_file_under_two_names_that_cannot_be_mounted_is_fetched_once(direct:
 
     stage = Stage(made.workflow(), (Node("n0", 10**6, 1, can_link=False),), changed=read_directly)
     assert stage.play() is RunOutcome.SUCCEEDED and stage.counts["Fetch"] == 1
+
+
+@pytest.mark.parametrize("spills", [False, True])
+def test_outputs_that_wait_for_room_wait_for_an_origin_that_is_away(spills: bool) -> None:
+    """Their job failed for want of room while what was in the way was to go in a moment."""
+    made = Made({"home": Origin("home", OriginKind.SFTP, "sftp://lab/data")})
+    if spills:
+        made.files["ax"] = File("ax", size_bytes=500)
+    else:
+        made.final("ax", 500)
+    made.final("bx", 100)
+    made.job("a", makes="ax", s=5.0)
+    made.job("b", makes="bx", s=10.0, after=["a"])
+    made.job("c", "ax" if spills else "", s=1.0, after=["b"])
+    faults = Faults(1, 60.0, troubles=(Trouble(0.0, "origin", 40.0, 0.0, "origin_unreachable"),))
+    stage = Stage(made.workflow(), (Node("n0", 1000, 1),), faults=faults, truly={"bx": 600}, spill_origin="home" if spills else None)
+    assert stage.play() is RunOutcome.SUCCEEDED and stage.counts["KillAttempt"] == 0

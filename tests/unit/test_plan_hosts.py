@@ -94,12 +94,27 @@ def test_a_wide_job_is_planned_where_one_host_has_its_cores_and_its_memory() -> 
 
 def test_a_job_larger_than_every_host_is_refused_with_the_numbers() -> None:
     topology = Topology((beside("a", 2, 4), beside("b", 2)))
-    check_hosts(bag(1, cores=4), topology)
+    check_both(bag(1, cores=4), topology)
     with pytest.raises(Refused) as caught:
-        check_hosts(bag(1, cores=5), topology)
+        check_both(bag(1, cores=5), topology)
     assert "job 'j0' needs 5 cores on one host; of 3 hosts none has that (at most 4 cores)" in caught.value.message
     # One number of cores for all: it runs alone on them, as it always did.
-    check_hosts(bag(1, cores=5), Topology((Node("a", 1, 2),)))
+    check_both(bag(1, cores=5), Topology((Node("a", 10, 2),)))
+
+
+def test_a_job_is_refused_whose_only_hosts_are_beside_nodes_too_small_for_it() -> None:
+    """It fitted one node, and the hosts beside another: it was taken, and failed at its turn."""
+    check_both(bag(1, cores=4), Topology((beside("roomy", 2), beside("small", 4, capacity=10))))
+    with pytest.raises(Refused) as caught:
+        check_both(bag(1, cores=4), Topology((beside("roomy", 2), beside("small", 4, capacity=9))))
+    assert "job 'j0' needs 4 cores on one host; of 1 host beside a node that can hold 10 B none has that" in caught.value.message
+    assert "give it a larger host, or more capacity to its node" in caught.value.message
+
+
+def check_both(workflow: Workflow, topology: Topology) -> None:
+    plan = make_plan(workflow, topology)
+    check_capacity(plan)
+    check_hosts(workflow, topology, plan)
 
 
 def test_the_room_of_nodes_that_are_not_alike_counts_together() -> None:
