@@ -49,7 +49,7 @@ unit-alone: setup ## unit tests in a clone with nothing beside it, of what is co
 	@WORKERS=$(WORKERS) scripts/unit_alone.sh
 
 test: ## every test but the heavy ones
-	@TEST_WORKERS=$(TEST_WORKERS) scripts/test.sh
+	@TEST_WORKERS=$(TEST_WORKERS) UNITS_APART=$(UNITS_APART) scripts/test.sh
 
 test-cpu: setup ## processor time of each test with all that it started, and the worst (TESTS=)
 	$(PYTHON) -m pytest -p tests.testbed.processor_time -m "not heavy" -n $(WORKERS) --dist loadgroup $(or $(TESTS),tests)

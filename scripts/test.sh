@@ -2,6 +2,7 @@
 # Every test but those that are marked heavy. Those of cargo run beside pytest: both wait for disks,
 # servers and clocks most of the time. One rule: both run to their end whatever fails, and what failed
 # is told in the last lines, since of long output often only these are kept. Call it by `make test`.
+# With UNITS_APART=1 it leaves to `make unit-alone` what that runs, whole.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${VENV:-${VIRTUAL_ENV:-$PWD/.venv}}/bin/python"
@@ -36,7 +37,7 @@ trap 'kill "$cargo" 2>/dev/null || true; rm -rf "$work"' EXIT
 status=0
 # In a new clone each worker would compile all tests for itself, in 11 s of its processor's time.
 [ -d tests/e2e/__pycache__ ] || "$python" -m pytest --collect-only -q tests >/dev/null || true
-"$python" -m pytest -m "not heavy" -n "${TEST_WORKERS:-5}" --dist loadgroup --longest-first --no-loadscope-reorder --durations=20 --durations-min=5 --failures-to "$work/failures" tests || status=1
+"$python" -m pytest -m "not heavy" -n "${TEST_WORKERS:-5}" --dist loadgroup ${UNITS_APART:+--units-apart} --longest-first --no-loadscope-reorder --durations=20 --durations-min=5 --failures-to "$work/failures" tests || status=1
 pytest_s=$((SECONDS - setup_s))
 wait "$cargo" || status=1
 echo "make test: setting up $setup_s s; pytest $pytest_s s, and beside it the tests of cargo $(cat "$work/cargo_s") s; together $SECONDS s"

@@ -24,7 +24,7 @@ from tests.testbed import forked, leftovers, network
 from tests.testbed.ionode import IoNode
 from tests.testbed.link import Link, running_link
 from tests.testbed.pegasus import written_samples
-from tests.testbed.places import ionode_binary
+from tests.testbed.places import GIVE_MORE_CASES, ionode_binary
 from tests.testbed.processes import share_ports
 from tests.testbed.s3 import S3, running_s3
 from tests.testbed.sshd import Sshd, running_sshd
@@ -70,11 +70,17 @@ LONGEST = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--longest-first", action="store_true", help="the order of `make test`: what waits first, what takes a moment last")
+    parser.addoption(
+        "--units-apart", action="store_true", help="without the quick unit tests, but those that have cases from beside the clone"
+    )
     parser.addoption("--failures-to", type=Path, help="a file for what failed in a few lines each, to be shown behind all other output")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
+    if config.getoption("units_apart", False) and (apart := [item for item in items if is_run_alone(item)]):
+        config.hook.pytest_deselected(items=apart)
+        items[:] = [item for item in items if not is_run_alone(item)]
 
     def rank(item: pytest.Item) -> int:
         room = item.path.relative_to(here).with_suffix("").parts[0] if item.path.is_relative_to(here) else ""
@@ -88,6 +94,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return LONGEST.index(name) if name in LONGEST else len(LONGEST), -rank(item), item.path not in slow
 
     items.sort(key=longest_first if config.getoption("longest_first", False) else rank)
+
+
+def is_run_alone(item: Any) -> bool:
+    """`make unit-alone` runs it whole: a clone with nothing beside it lacks no case of its module."""
+    is_unit = item.path.is_relative_to(Path(__file__).parent / "unit")
+    return is_unit and item.get_closest_marker("slow") is None and not any(hasattr(item.module, each.__name__) for each in GIVE_MORE_CASES)
 
 
 def pytest_collection_finish() -> None:

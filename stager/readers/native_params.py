@@ -26,7 +26,8 @@ PARAMS_MAX = 200
 VALUES_BYTES_MAX = 100_000
 SHOWN_CHARS, LISTED_MAX = 60, 30
 SECRET_NAME = re.compile(r"(?:.*_)?(?:password|passwd|secret|token|access_key|api_key|private_key|credentials?)", re.IGNORECASE)
-URL_WITH_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@\s]*:[^/@\s]*@")
+# No part can match in two ways, so that a long text is looked through once: whoever submits chooses it.
+URL_WITH_PASSWORD = re.compile(r"[A-Za-z0-9+.-]://[^/@:\s]*:[^/@\s]*@")
 SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 Sent = str | int | float | bool
 ON_THE_COMMAND_LINE, AT_THE_SUBMIT, IN_THE_REQUEST = "--param", "as submitted", "params"

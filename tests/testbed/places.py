@@ -61,6 +61,10 @@ def records_dir() -> Path:
     return found[0] if found else recorded_dir()
 
 
+# A module that calls one of them has fewer cases where nothing is beside the clone.
+GIVE_MORE_CASES = (shared_files, wfcommons_cases, record_like, records_dir)
+
+
 def case_id(case: str | Path) -> str:
     return case.stem if isinstance(case, Path) else case
 

@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests import conftest
-from tests.testbed.places import PROJECT
+from tests.testbed.places import PROJECT, shared_files
 
 GROUPED = """
 import os
@@ -42,10 +43,24 @@ class Item:
     """As far as the order of tests looks at one."""
 
     def __init__(self, name: str, *marks: str) -> None:
-        self.name, self.path, self.marks = name, PROJECT / "tests" / name, marks
+        self.name, self.path, self.marks, self.module = name, PROJECT / "tests" / name, marks, SimpleNamespace()
 
     def get_closest_marker(self, name: str) -> str | None:
         return name if name in self.marks else None
+
+
+class Config:
+    """What pytest was called with, and the tests that it was told are left out."""
+
+    def __init__(self, **options: bool) -> None:
+        self.options, self.hook = options, self
+        self.left_out: list[Item] = []
+
+    def getoption(self, name: str, default: bool) -> bool:
+        return self.options.get(name, default)
+
+    def pytest_deselected(self, items: list[Item]) -> None:
+        self.left_out += items
 
 
 @pytest.mark.parametrize(
@@ -56,15 +71,21 @@ class Item:
     ],
 )
 def test_the_order_of_tests(longest_first: bool, wanted: list[str]) -> None:
-    class Config:
-        def getoption(self, name: str, default: bool) -> bool:
-            assert name == "longest_first"
-            return longest_first
-
+    config = Config(longest_first=longest_first)
     names = ["unit/a.py", "unit/b.py", "airflow/a.py", "e2e/a.py", "e2e/b.py", "e2e/test_montage.py", "test_tidy.py"]
     items = [Item(name, *(["slow"] if name.endswith("/b.py") else [])) for name in names]
-    conftest.pytest_collection_modifyitems(Config(), items)  # type: ignore[arg-type]
+    conftest.pytest_collection_modifyitems(config, items)  # type: ignore[arg-type]
     assert [item.name for item in items] == wanted
+
+
+def test_units_that_are_run_alone_are_not_run_twice() -> None:
+    """But slow ones, which are not run alone, and those that have more cases where there is data beside the clone."""
+    items = [Item("unit/a.py"), Item("unit/b.py", "slow"), Item("unit/c.py"), Item("e2e/a.py"), Item("test_tidy.py")]
+    items[2].module.shared_files = shared_files
+    config = Config(units_apart=True)
+    conftest.pytest_collection_modifyitems(config, items)  # type: ignore[arg-type]
+    assert [item.name for item in items] == ["test_tidy.py", "unit/b.py", "unit/c.py", "e2e/a.py"]
+    assert [item.name for item in config.left_out] == ["unit/a.py"]
 
 
 def test_the_longest_are_there() -> None:

@@ -16,6 +16,7 @@ from stager.model.errors import InvalidInput
 from stager.readers.lines import Findings, Node, Place, WorkflowInvalid, closest, compose, nearest
 from stager.readers.native_form import Form
 from stager.readers.native_lists import Values
+from stager.readers.native_params import refuse_secret
 from stager.readers.native_shell import compile_shell
 from stager.readers.sniff import read_workflow, sniff
 
@@ -30,6 +31,7 @@ SHELLS = {
     "here-documents": "<<A " * MANY + "\n" * MANY,
     "braces": "{x" * MANY + "{{y" * MANY,
 }
+VALUES = {"a long word": "x" * 4 * MANY, "colons": "x://" + ":" * 4 * MANY, "many URLs": "x://" * MANY}
 
 
 def seconds(call: Callable[[], Any]) -> float:
@@ -77,6 +79,17 @@ def test_hints_of_one_reading_have_a_share_of_time_and_the_next_reading_has_its_
     assert nearest("nome_00001", names) == ""
     Findings("b.yml")
     assert nearest("nome_00001", names) == "; did you mean 'name_00001'?"
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_long_value_is_looked_through_for_passwords_in_one_pass(name: str) -> None:
+    assert seconds(lambda: refuse_secret(VALUES[name])) < 1
+
+
+@pytest.mark.parametrize("text", ["ftp://me:hunter2@h/x", "see S3+ssh://:hunter2@h", "x://y z://me:a:b:c@h"])
+def test_a_password_is_found_wherever_it_stands(text: str) -> None:
+    with pytest.raises(ValueError, match="a URL with a password in it"):
+        refuse_secret(text)
 
 
 def test_a_first_key_of_ten_megabytes_is_no_workflow(tmp_path: Path) -> None:
