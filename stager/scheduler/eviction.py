@@ -15,6 +15,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import count_idle, eviction_key, inputs_of, settle
 from stager.scheduler.copies_wanted import extra_copies_coming
 from stager.scheduler.decision import Decision
+from stager.scheduler.handing_over import hand_over, handing_over_bytes
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.reach import reaches
 from stager.scheduler.state import NEVER, OVER, FileEntry, JobEntry, RunEntry, State
@@ -41,6 +42,7 @@ def free_space(
     if node.free_bytes >= need_bytes:
         return True
     gap = need_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - node.spilling_bytes
+    gap -= handing_over_bytes(decision.state, node)
     if gap <= 0 or not node.reachable:
         return False
     lacking = 0 if least_bytes is None else need_bytes - least_bytes
@@ -61,7 +63,7 @@ def free_space(
     if node.spilling_bytes or gap > lacking:
         put_back(node, clean)
     else:
-        evict(decision, node, clean)
+        evict(decision, node, [choice for choice in clean if not hand_over(decision, node, decision.state.files[choice[0][1]])])
     return False
 
 
