@@ -22,6 +22,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from stager.adapters.database_file import unusable
 from stager.adapters.journal_names import give_present_names
 from stager.model.errors import Corrupt, Refused
 from stager.ports import Batch, Snapshot
@@ -31,6 +32,7 @@ from stager.scheduler.events import Event
 log = logging.getLogger(__name__)
 FORMAT = 4
 PACK_OVER_BYTES = 4096
+ADVICE = "restore the file from a backup, or move it away to start anew (finals at the origins are not touched)"
 SNAPSHOT_TABLE = """
 CREATE TABLE snapshot (
     only INTEGER PRIMARY KEY CHECK (only = 1), seq INTEGER NOT NULL, version TEXT NOT NULL, shape INTEGER NOT NULL,
@@ -80,19 +82,26 @@ class SqliteJournal:
     """One writer: whoever holds the lock of the state directory. Opens or makes the file."""
 
     def __init__(self, path: Path, version: str) -> None:
+        """Raises Refused for a newer format, Corrupt for what is no such file, Transient for what cannot be used just now."""
         self.path, self.version = path, version
         self.codec = Codec(Event, Command)
         self.writing = threading.Lock()
         self.storing: threading.Thread | None = None
-        fresh = not path.exists()
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        path.chmod(0o600)
-        self.db.execute("PRAGMA journal_mode=WAL")
-        self.db.execute("PRAGMA synchronous=FULL")
-        if fresh or not self._has_schema():
-            self.db.executescript(f"BEGIN; {SCHEMA} INSERT INTO meta VALUES ('format', '{FORMAT}'); COMMIT;")
-        self._check_format()
-        self.next_seq: int = self.db.execute("SELECT coalesce(max(seq), 0) + 1 FROM batches").fetchone()[0]
+        try:
+            path.chmod(0o600)
+            self.db.execute("PRAGMA journal_mode=WAL")
+            self.db.execute("PRAGMA synchronous=FULL")
+            if not self._has_schema():
+                self.db.executescript(f"BEGIN; {SCHEMA} INSERT INTO meta VALUES ('format', '{FORMAT}'); COMMIT;")
+            self._check_format()
+            self.next_seq: int = self.db.execute("SELECT coalesce(max(seq), 0) + 1 FROM batches").fetchone()[0]
+        except sqlite3.DatabaseError as problem:
+            self.db.close()
+            raise unusable(problem, path, "the journal", "journal", ADVICE) from problem
+        except BaseException:
+            self.db.close()
+            raise
 
     def _has_schema(self) -> bool:
         return self.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone() is not None
@@ -100,7 +109,6 @@ class SqliteJournal:
     def _check_format(self) -> None:
         found = int(self.db.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()[0])
         if found > FORMAT:
-            self.db.close()
             text = f"the journal {self.path} has format {found} and this stager ({self.version}) reads up to {FORMAT}"
             raise Refused(f"{text}; use the version that wrote it or another state directory", code="journal_newer")
         if found < FORMAT:
@@ -147,13 +155,20 @@ class SqliteJournal:
             db.close()
 
     def _batches(self, db: sqlite3.Connection, after: int) -> Iterator[Batch]:
-        for row in db.execute("SELECT * FROM batches WHERE seq > ? ORDER BY seq", (after,)):
-            yield self._batch(*row)
+        # After it was cleared the numbers go on: only before the first batch that is asked for none can be missed.
+        due = after + 1 if after else None
+        try:
+            for row in db.execute("SELECT * FROM batches WHERE seq > ? ORDER BY seq", (after,)):
+                if due is not None and row[0] != due:
+                    raise Corrupt(f"batch {due} of the journal {self.path} is missing; {ADVICE}", code="batch_missing")
+                due = row[0] + 1
+                yield self._batch(*row)
+        except sqlite3.DatabaseError as problem:
+            raise unusable(problem, self.path, "the journal", "journal", ADVICE) from problem
 
     def _batch(self, seq: int, version: str, checksum: int, packed: int, stored: bytes) -> Batch:
         if zlib.crc32(stored) != checksum:
-            text = f"batch {seq} of the journal {self.path} is damaged; restore the file from a backup"
-            raise Corrupt(f"{text}, or move it away to start anew (finals at the origins are not touched)", code="checksum_mismatch")
+            raise Corrupt(f"batch {seq} of the journal {self.path} is damaged; {ADVICE}", code="checksum_mismatch")
         return Batch(seq, version, *self.codec.decode(zlib.decompress(stored) if packed else stored))
 
     def snapshot(self, parts: Mapping[str, object]) -> None:

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from stager.adapters import moves, overheads
+from stager.adapters.database_file import unusable
 from stager.adapters.run_records import workflows_in
 from stager.adapters.transaction import transaction
-from stager.model.errors import Corrupt, Refused
+from stager.model.errors import Refused
 from stager.model.ids import digest_of
 from stager.model.profile import Profile, Profiles
 from stager.model.profiling import FileGroup, Kind, Sample, Side, profile_of
@@ -72,11 +73,14 @@ FROM_FORMAT_2 = "ALTER TABLE samples ADD COLUMN also TEXT NOT NULL DEFAULT ''"
 OWN_TYPE = "UPDATE samples SET also = job_type, job_type = ?1 || '/' || job_type WHERE store = ?2 AND run = ?3 AND kind = 'run'"
 
 
+ADVICE = "move the file away to begin anew: plans then guess what was measured"
+
+
 class ProfilesStore:
     """Losing the last samples harms nobody, so it is not synchronous, and some wait in memory for `write`."""
 
     def __init__(self, path: Path, *, busy_s: float = BUSY_S) -> None:
-        """Raises Refused for a newer format, Corrupt for what is no such file."""
+        """Raises Refused for a newer format, Corrupt for what is no such file, Transient for what cannot be used just now."""
         self.path = path
         self.db = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
         try:
@@ -90,6 +94,9 @@ class ProfilesStore:
                 bring_up(self.db, workflows_beside(path))
             overheads.make(self.db)
             moves.make(self.db)
+        except sqlite3.DatabaseError as problem:
+            self.db.close()
+            raise unusable(problem, path, "the profiles", "profiles", ADVICE) from problem
         except BaseException:
             self.db.close()
             raise
@@ -258,8 +265,7 @@ def format_of(db: sqlite3.Connection, path: Path) -> int:
         if found == 0 and db.execute("SELECT 1 FROM sqlite_master WHERE name = 'measures'").fetchone():
             return 1
     except sqlite3.DatabaseError as problem:
-        text = f"the profiles {path} cannot be read ({problem}); move the file away to begin anew: plans then guess what was measured"
-        raise Corrupt(text, code="profiles_damaged", subject=str(path)) from problem
+        raise unusable(problem, path, "the profiles", "profiles", ADVICE) from problem
     if found > FORMAT:
         text = f"the profiles {path} have format {found} and this stager reads up to {FORMAT}"
         text += "; use the version that wrote them, or move the file away to begin anew"

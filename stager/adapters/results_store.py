@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stager.adapters import database_file
 from stager.adapters.transaction import transaction
-from stager.model.errors import Corrupt, Refused, StagerError, Transient
+from stager.model.errors import Refused, StagerError
 from stager.model.results import KeptOutput, MadeOutput, Result, SeenAt
 from stager.model.scatter import Rows, Scatter
 
@@ -65,11 +66,6 @@ SEE_ONCE = (
 """
 )
 # By SQLite's code of an error, what to do.
-PASSES = {
-    sqlite3.SQLITE_BUSY: "another program writes them: wait until it has ended",
-    sqlite3.SQLITE_LOCKED: "another program writes them: wait until it has ended",
-    sqlite3.SQLITE_FULL: "make room on the disk",
-}
 NAMED = "EXISTS (SELECT 1 FROM results WHERE results.tenant = {0}.tenant AND results.key = {0}.key)"
 RESULT = "key, run, job, job_type, workflow, parts, outputs, made_at, compute_s, last_used_at"
 KEPT = "file, size_bytes, blake3, executable, remake_s"
@@ -283,13 +279,7 @@ def keyed(secret: bytes, name: str, value: str) -> str:
 
 
 def unusable(path: Path, problem: sqlite3.Error) -> StagerError:
-    """What may pass is no damage: nobody should move the file away for it."""
-    code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code in PASSES:
-        text = f"the results {path} cannot be used just now ({problem}); {PASSES[code]}, and try again"
-        return Transient(text, code="results_busy", subject=str(path))
-    text = f"the results {path} cannot be used ({problem}); move the file away to begin anew: jobs run again then"
-    return Corrupt(text, code="results_damaged", subject=str(path))
+    return database_file.unusable(problem, path, "the results", "results", "move the file away to begin anew: jobs run again then")
 
 
 def result_of(row: Sequence[object]) -> Result:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stager.model.errors import Corrupt, Refused
+from stager.adapters.database_file import unusable
+from stager.model.errors import Refused
 
 FORMAT = 5
 # Whose ledgers are read to know what an earlier run left at a destination.
@@ -117,7 +118,7 @@ class RunRecords:
     """Used from one thread at a time (callers hold no cursors)."""
 
     def __init__(self, path: Path) -> None:
-        """Raises Refused for a newer format, Corrupt for what is no such file."""
+        """Raises Refused for a newer format, Corrupt for what is no such file, Transient for what cannot be used just now."""
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         # SQLite's own lower() knows the letters of English only.
         self.db.create_function("folded", 1, str.casefold, deterministic=True)
@@ -128,8 +129,8 @@ class RunRecords:
             self.db.execute("PRAGMA journal_mode=WAL")
         except sqlite3.DatabaseError as problem:
             self.db.close()
-            text = f"the records of runs {path} cannot be used ({problem}); move the file away to start without them"
-            raise Corrupt(text, code="records_damaged", subject=str(path)) from problem
+            advice = "move the file away to start without them"
+            raise unusable(problem, path, "the records of runs", "records", advice) from problem
         except BaseException:
             self.db.close()
             raise

@@ -20,6 +20,7 @@ from stager.scheduler.direct_fallback import may_read_directly
 from stager.scheduler.eviction import free_space, free_space_ahead, give_way, may_fit_ahead
 from stager.scheduler.fetching import beside_bytes, prefetch, send_wanted
 from stager.scheduler.granting import grant
+from stager.scheduler.handing_over import handing_over_bytes
 from stager.scheduler.holding import may_begin, room_kept_to
 from stager.scheduler.lanes import Lane, Queued
 from stager.scheduler.linking import own_instead
@@ -110,7 +111,8 @@ def keep_within(decision: Decision, node: NodeEntry) -> None:
     runs = [decision.state.runs[run] for run in decision.state.active] if node.admitted_waiting else []
     admitted = [(run, job) for run in runs for job in run.jobs.values() if job.state is ADMITTED and job.node == node.id]
     for run, job in sorted(admitted, key=lambda each: each[0].key(each[1].order), reverse=True):
-        if node.free_bytes + node.deleting_bytes + node.cancelling_bytes + node.spilling_bytes >= 0:
+        soon_bytes = node.deleting_bytes + node.cancelling_bytes + node.spilling_bytes + handing_over_bytes(decision.state, node)
+        if node.free_bytes + soon_bytes >= 0:
             return
         why = f"node {node.id} has less capacity now"
         decision.emit(cmd.RequeueJob, run=run.id, job=job.id, not_before=decision.state.now, counts=False, why=why)
@@ -211,13 +213,13 @@ def reserve_now(decision: Decision, node: NodeEntry, run: RunEntry, job: JobEntr
     if node.free_bytes >= needed:
         return job.reserve_bytes
     own = frozenset(file.id for file in inputs_of(state, run, job.id))
-    least = missing_bytes + likely_bytes(run, job) if may_do_with_less(node, run, job) else None
+    least = missing_bytes + likely_bytes(run, job) if may_do_with_less(state, node, run, job) else None
     if free_space(decision, node, needed, own, least):
         return job.reserve_bytes
     if is_first(state, run, job) and not run.is_engines:
         migrate(decision, node, needed, own, () if is_stuck(state, node) else room_kept_to(state, run))
     less = node.free_bytes - missing_bytes
-    return less if may_do_with_less(node, run, job) and less >= likely_bytes(run, job) else None
+    return less if may_do_with_less(state, node, run, job) and less >= likely_bytes(run, job) else None
 
 
 def is_stuck(state: State, node: NodeEntry) -> bool:
@@ -226,11 +228,11 @@ def is_stuck(state: State, node: NodeEntry) -> bool:
     return not (moving or node.cores_used or node.admitted_waiting)
 
 
-def may_do_with_less(node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
+def may_do_with_less(state: State, node: NodeEntry, run: RunEntry, job: JobEntry) -> bool:
     """Than what is set aside for the worst, where nothing is about to be free, cores idle, and outputs may wait in the sandbox without
     standing in anybody's way: what is in the way can be spilled.
     """
-    expects_more = node.deleting_bytes or node.cancelling_bytes or node.spilling_bytes
+    expects_more = node.deleting_bytes or node.cancelling_bytes or node.spilling_bytes or handing_over_bytes(state, node)
     return not expects_more and run.plan.spill_origin is not None and job.reserve_bytes <= run.plan.jobs[job.order].reserve_bytes
 
 
@@ -264,6 +266,7 @@ def hand_back_later(decision: Decision, node: NodeEntry, run: RunEntry, job: Job
     all the room that it lacks. They were admitted while it waited for its parents, and it may be the one that frees what those hold.
     """
     gap = needed_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - node.spilling_bytes - node.kept_bytes
+    gap -= handing_over_bytes(decision.state, node)
     if gap <= 0 or run.is_engines:
         return
     # By key: a job that was handed back before is in the queue twice.

@@ -16,6 +16,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import count_idle, eviction_key, inputs_of, settle
 from stager.scheduler.copies_wanted import extra_copies_coming
 from stager.scheduler.decision import Decision
+from stager.scheduler.handing_over import hand_over, handing_over_bytes
 from stager.scheduler.node_entry import NodeEntry
 from stager.scheduler.reach import reaches
 from stager.scheduler.sources import place_for
@@ -42,7 +43,7 @@ def free_space(
     """
     if node.free_bytes >= need_bytes:
         return True
-    gap = need_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes
+    gap = need_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - handing_over_bytes(decision.state, node)
     if gap <= 0 or not node.reachable:
         return False
     if node.spilling_bytes and go_instead_of_waiting(decision, node, gap, protect):
@@ -68,7 +69,7 @@ def free_space(
     if node.spilling_bytes or gap > lacking:
         put_back(node, clean)
     else:
-        evict(decision, node, clean)
+        hand_over_or_evict(decision, node, clean)
     return False
 
 
@@ -78,7 +79,7 @@ def go_instead_of_waiting(decision: Decision, node: NodeEntry, gap: int, protect
     if gap > 0 or fetching_again_s(decision.state, chosen) > spilling_s(decision.state, node):
         put_back(node, chosen)
         return False
-    evict(decision, node, chosen)
+    hand_over_or_evict(decision, node, chosen)
     return True
 
 
@@ -273,6 +274,10 @@ def spill_ahead(decision: Decision, node: NodeEntry, protect: frozenset[str]) ->
         else:
             count_idle(node, file.copies[node.id], idle=False)
     put_back(node, kept)
+
+
+def hand_over_or_evict(decision: Decision, node: NodeEntry, choices: list[Choice]) -> None:
+    evict(decision, node, [choice for choice in choices if not hand_over(decision, node, decision.state.files[choice[0][1]])])
 
 
 def evict(decision: Decision, node: NodeEntry, choices: list[Choice]) -> None:

@@ -14,12 +14,12 @@ from heapq import heappop, heappush
 from stager.planning.space import pooled_bytes
 from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import inputs_of
-from stager.scheduler.copying import give_copy
+from stager.scheduler.copying import give_copy, migrations_under_way
 from stager.scheduler.decision import Decision
 from stager.scheduler.eviction import clear, delete_replica, is_current
 from stager.scheduler.holding import room_kept_to
 from stager.scheduler.node_entry import NodeEntry
-from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State, TransferEntry
+from stager.scheduler.state import FileEntry, JobEntry, RunEntry, State
 from stager.scheduler.states import CopyState, JobState
 
 PRIORITY = 1
@@ -66,10 +66,10 @@ def migrate(
     if len(state.nodes) == 1:
         return False
     moves = migrations_under_way(state)
-    if any(move.source != node.id for move in moves):
+    if any(move.source != node.id and not state.can_be_had(state.files[move.file]) for move in moves):
         return True
     gap = need_bytes - node.free_bytes - node.deleting_bytes - node.cancelling_bytes - node.spilling_bytes
-    gap -= sum(move.size_bytes for move in moves)
+    gap -= sum(move.size_bytes for move in moves if move.source == node.id)
     looked: list[tuple[int, str, str]] = []
     helps = gap <= 0
     while gap > 0 and node.movable and len(looked) < LOOKS_MAX:
@@ -85,17 +85,6 @@ def migrate(
     for entry in looked:
         heappush(node.movable, entry)
     return helps
-
-
-def migrations_under_way(state: State) -> list[TransferEntry]:
-    found = []
-    for transfer_id in list(state.moving):
-        transfer = state.transfers.get(transfer_id)
-        if transfer is None or transfer.purpose is not cmd.Purpose.MOVE:
-            del state.moving[transfer_id]
-        else:
-            found.append(transfer)
-    return found
 
 
 def may_migrate(state: State, file: FileEntry, node: NodeEntry) -> bool:

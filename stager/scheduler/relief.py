@@ -17,6 +17,7 @@ from stager.scheduler import commands as cmd
 from stager.scheduler.accounting import count_parents, inputs_of
 from stager.scheduler.admission import work_node
 from stager.scheduler.balance import is_waiting
+from stager.scheduler.copying import fastest
 from stager.scheduler.decision import Decision
 from stager.scheduler.holding import helping, keeps_to
 from stager.scheduler.line import left_s, pace_of
@@ -73,13 +74,6 @@ def look_again_at(state: State) -> float:
             waited_s = max(1.0, state.now - node.line_since + LOOKS_EACH_S)
             due = min(due, node.line_since + 2.0 ** (floor(log2(waited_s)) + 1))
     return due
-
-
-def fastest(state: State) -> float:
-    """What a line is expected to have of the origins of active runs, at most: in bytes per second."""
-    return max(
-        [link.node_fetch_bytes_per_s or link.fetch_bytes_per_s for run in state.active for link in state.runs[run].plan.links], default=1.0
-    )
 
 
 def take_last(decision: Decision, node: NodeEntry, other: NodeEntry) -> bool:

@@ -28,7 +28,7 @@ class Summaries:
             run = state.runs.get(record.run)
             if run is None and record.summary is None and not record.removed:
                 self.records.forget(record.run)
-            elif run is not None and run.state is RunState.FINISHED and record.summary is None:
+            elif run is not None and run.state is RunState.FINISHED and record.finished_at is None:
                 self.write(record.run)
 
     def saw(self, events: Sequence[ev.Event], commands: Sequence[cmd.Command]) -> None:

@@ -121,4 +121,4 @@ def test_only_where_it_can_be_spilled_does_a_job_do_with_less_than_the_worst_nee
     for spill in (None, "lab"):
         state = machine_of(Stage(TIGHT, safe=1, cores=1, spill=spill)).state
         run = state.runs["r"]
-        assert may_do_with_less(state.nodes["node0"], run, run.jobs["k1"]) is (spill is not None)
+        assert may_do_with_less(state, state.nodes["node0"], run, run.jobs["k1"]) is (spill is not None)

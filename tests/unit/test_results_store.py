@@ -101,7 +101,7 @@ def test_what_may_pass_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     store, other = ResultsStore(tmp_path / "r"), sqlite3.connect(tmp_path / "r", isolation_level=None)
     store.write("", [made("k1")])
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(Transient, match="another program writes them: wait until it has ended, and try again"):
+    with pytest.raises(Transient, match="another program writes there: wait until it has ended, and try again"):
         store.forget("")
     other.execute("ROLLBACK")
     new = sqlite3.connect(tmp_path / "new", isolation_level=None)
