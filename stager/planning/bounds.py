@@ -16,6 +16,7 @@ from stager.model.units import counted
 from stager.model.workflow import Graph, Origin, Workflow, bandwidths_of, graph_of
 from stager.planning.links import is_read_back
 from stager.planning.plan import Access, Plan
+from stager.planning.same_place import first_names
 
 # (not before, for how long, and as long after): seconds of one resource.
 Part = tuple[float, float, float]
@@ -178,6 +179,10 @@ class Needs:
     def __init__(self, workflow: Workflow, topology: Topology, plan: Plan, graph: Graph) -> None:
         self.workflow, self.graph = workflow, graph
         self.size_bytes = {file.lfn: file.expected_bytes for file in plan.files}
+        self.same_as = first_names(workflow)
+        self.readers: dict[str, list[str]] = {}
+        for lfn, readers in graph.readers.items():
+            self.readers.setdefault(self.same_as.get(lfn, lfn), []).extend(readers)
         # What is read directly may be read in part, and passes no disk of ours.
         self.staged = {file.lfn for file in plan.files if file.access is not Access.DIRECT}
         self.disk_bytes_per_s = max(node.disk_bytes_per_s for node in topology.nodes)
@@ -193,7 +198,7 @@ class Needs:
         stands_s = direct_s(workflow, plan)
         self.length_s = {job: self.compute_s[job] + self.staged_bytes[job] / self.disk_bytes_per_s + stands_s[job] for job in graph.order}
         # External files, each of which is fetched once at least, and finals.
-        self.fetched = [lfn for lfn, readers in graph.readers.items() if readers and lfn in self.staged and lfn in self.places]
+        self.fetched = [lfn for lfn, readers in self.readers.items() if readers and lfn in self.staged and lfn in self.places]
         self.finals = [lfn for lfn in graph.producer if self.goes_to(lfn)]
         self.read_back = read_back_of(workflow, self.finals, topology)
         self.read_behind = {lfn for lfn, origin in self.read_back.items() if origin.reads_behind(self.size_bytes[lfn])}
@@ -202,7 +207,7 @@ class Needs:
 
     def bytes_of(self, job_id: str) -> int:
         job = self.workflow.jobs[job_id]
-        reads = dict.fromkeys(entry.lfn for entry in job.inputs if entry.lfn in self.staged)
+        reads = dict.fromkeys(self.same_as.get(entry.lfn, entry.lfn) for entry in job.inputs if entry.lfn in self.staged)
         return sum(self.size_bytes[lfn] for lfn in (*reads, *(entry.lfn for entry in job.outputs)))
 
     def beginnings(self) -> dict[str, float]:
@@ -253,7 +258,7 @@ class Needs:
         return self.workflow.origins[destination.location.origin].url if destination is not None and lfn in self.graph.producer else ""
 
     def after_fetch_s(self, lfn: str) -> float:
-        return max(self.length_s[job] + self.after_s[job] for job in self.graph.readers[lfn])
+        return max(self.length_s[job] + self.after_s[job] for job in self.readers[lfn])
 
     def made_s(self, lfn: str) -> float:
         job = self.graph.producer[lfn]

@@ -84,10 +84,11 @@ def candidates_of(workflow: Workflow, shape: Shape, topology: Topology) -> list[
         return []
     found = []
     whole = {lfn for job in workflow.jobs.values() for lfn in (job.image, job.venv, job.conda)}
+    renamed = set(shape.same_as.values())
     for index, lfn in enumerate(shape.files):
         file = workflow.files[lfn]
-        # An image is unpacked, all of it, and an environment is made of all of its lock file.
-        if lfn in whole:
+        # An image is unpacked, all of it, and an environment is made of all of its lock file. Under another name it may be one of these.
+        if lfn in whole or index in renamed:
             continue
         if len(file.sources) != 1 or not shape.readers[index] or shape.size[index] <= COPY_BYTES_MAX:
             continue

@@ -267,7 +267,8 @@ def file_plans(
 ) -> tuple[FilePlan, ...]:
     plans, names = [], [node.id for node in topology.nodes]
     for file in sorted(range(len(shape.files)), key=shape.files.__getitem__):
-        lfn, nodes, readers = shape.files[file], schedule.nodes[file], shape.readers[file]
+        same = shape.same_as.get(file, file)
+        lfn, nodes, readers = shape.files[file], schedule.nodes[same], shape.readers[same]
         expected_of = shape.expected[file]
         first, last = uses_of(readers, position) if readers else (-1, -1)
         # By place, and what few files have only for those: there are many files, and names cost most of the time.
@@ -275,7 +276,7 @@ def file_plans(
             lfn,
             shape.size[file],
             expected_of.basis,
-            shape.access[file],
+            shape.access[same],
             names[nodes[0] if nodes else 0],
             len(nodes) or 1,
             first,
@@ -284,7 +285,7 @@ def file_plans(
             shape.likely[file],
             tidy_factor(expected_of.spread),
         )
-        more = rarely(shape.transport[file], kept[file], direct_access.weighed.get(file))
+        more = rarely(shape.transport[same], kept[same], direct_access.weighed.get(same))
         if len(names) > 1:
             more = {**more, "nodes": tuple([names[node] for node in nodes])}
         plans.append(FilePlan(*usual, **more) if more else FilePlan(*usual))

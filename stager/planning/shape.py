@@ -15,6 +15,7 @@ from stager.model.topology import Topology
 from stager.model.workflow import Graph, Job, Workflow
 from stager.planning.access import access_of
 from stager.planning.plan import DEFAULT, DIRECT, Access
+from stager.planning.same_place import first_names
 from stager.planning.sizes import Sized, SizedFile
 from stager.planning.transport import SMALL_BYTES, Transported, choose, way_to
 
@@ -30,7 +31,8 @@ class Shape:
     reads at origins. `size` is what space is set aside for, `likely` what will probably move. `transport` and `fetch_rate` (bytes per
     second, alone on its way) of external files. `unsure`: nobody knows how long the job computes. `expected`: of each file, what `size`
     and `likely` are of. `fetched_from` and `sent_to`: the origins of its first source and of its destination; None: it has none.
-    `lasting`: by job, the bytes that it makes for others to read.
+    `lasting`: by job, the bytes that it makes for others to read. `same_as`: of a file that is an earlier one under another name, that one;
+    all that read it are readers of that one.
     """
 
     jobs: list[str]
@@ -62,6 +64,7 @@ class Shape:
     fetched_from: list[str | None]
     sent_to: list[str | None]
     lasting: list[int]
+    same_as: dict[int, int]
 
 
 def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology, direct_access: Mapping[int, ReadS] = NOTHING) -> Shape:
@@ -76,7 +79,9 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
     access = [access_of(file.kind, size_bytes) for file, size_bytes in zip(entries, size, strict=True)]
     for file in direct_access:
         access[file] = DIRECT
-    inputs = [each_once([file_index[entry.lfn] for entry in job.inputs]) for job in called]
+    same_as = {file_index[lfn]: file_index[name] for lfn, name in first_names(workflow).items()}
+    read_index = {lfn: same_as.get(index, index) for lfn, index in file_index.items()} if same_as else file_index
+    inputs = [each_once([read_index[entry.lfn] for entry in job.inputs]) for job in called]
     outputs = [[file_index[entry.lfn] for entry in job.outputs] for job in called]
     edges = edges_of(called, inputs, outputs, len(files))
     transport = transports_of(fetched_from, size, topology)
@@ -111,6 +116,7 @@ def shape_of(workflow: Workflow, graph: Graph, sized: Sized, topology: Topology,
         fetched_from=fetched_from,
         sent_to=sent_to,
         lasting=[],
+        same_as=same_as,
     )
     add_up(shape, workflow, topology)
     return shape

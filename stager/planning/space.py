@@ -10,6 +10,7 @@ from itertools import accumulate
 
 from stager.model.workflow import Graph, Workflow
 from stager.planning.plan import Access, Plan
+from stager.planning.same_place import first_names
 
 LOWEST = -(1 << 62)
 
@@ -158,9 +159,10 @@ def serial_usage(workflow: Workflow, graph: Graph, plan: Plan) -> list[int]:
                 stays.add(lfn)
                 lasting.append((position[producer], files[lfn].last_use, files[lfn].size_bytes))
     passing: list[tuple[int, int]] = []
+    same_as = first_names(workflow)
     for entry in plan.jobs:
         job = workflow.jobs[entry.job]
-        used = dict.fromkeys(item.lfn for item in job.inputs if files[item.lfn].access is not Access.DIRECT)
+        used = dict.fromkeys(same_as.get(item.lfn, item.lfn) for item in job.inputs if files[item.lfn].access is not Access.DIRECT)
         used |= dict.fromkeys(item.lfn for item in job.outputs)
         passing.append((entry.order, sum(files[lfn].size_bytes for lfn in used if lfn not in stays)))
     return usage_of(len(plan.jobs), lasting, passing)

@@ -13,6 +13,7 @@ from itertools import accumulate
 
 from stager.model.workflow import Workflow
 from stager.planning.plan import Access, Plan
+from stager.planning.same_place import first_names
 from stager.planning.space import SpaceProfile
 
 Files = dict[str, int]
@@ -48,9 +49,12 @@ def bound_here(workflow: Workflow, plan: Plan, uses: Sequence[Use]) -> set[str]:
 def uses_of(workflow: Workflow, plan: Plan, jobs: Sequence[str]) -> list[Use]:
     """Of each job, on its node."""
     sizes = {entry.lfn: entry.size_bytes for entry in plan.files if entry.access is not Access.DIRECT}
-    specs = [workflow.jobs[job] for job in jobs]
+    specs, same_as = [workflow.jobs[job] for job in jobs], first_names(workflow)
     return [
-        Use(*({entry.lfn: sizes[entry.lfn] for entry in used if entry.lfn in sizes} for used in (spec.inputs, spec.outputs)))
+        Use(
+            {same_as.get(entry.lfn, entry.lfn): sizes[entry.lfn] for entry in spec.inputs if entry.lfn in sizes},
+            {entry.lfn: sizes[entry.lfn] for entry in spec.outputs if entry.lfn in sizes},
+        )
         for spec in specs
     ]
 

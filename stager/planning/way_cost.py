@@ -18,6 +18,7 @@ from stager.planning.budget import AT_ONCE, Budget, Moved, PaidNodes, fetch_of, 
 from stager.planning.cost import storage_money
 from stager.planning.links import comes_behind, is_read_back
 from stager.planning.plan import Access, Basis, FilePlan, Plan
+from stager.planning.same_place import first_names
 from stager.planning.ways import Way
 
 
@@ -75,9 +76,14 @@ def traffic_of(workflow: Workflow, plan: Plan, budget: Budget, reused: frozenset
     """(expected, at most) between nodes and origins, of the jobs that run."""
     graph, planned = graph_of(workflow), {entry.lfn: entry for entry in plan.files}
     expected, most = Moved(), Moved()
+    same_as = first_names(workflow)
+    read_by = {lfn: [job for job in jobs if job not in reused] for lfn, jobs in graph.readers.items()}
+    for lfn, name in same_as.items():
+        read_by[name] += read_by[lfn]
     for lfn, file in workflow.files.items():
-        entry, producer = planned[lfn], graph.producer.get(lfn)
-        readers = [job for job in graph.readers[lfn] if job not in reused]
+        if lfn in same_as:
+            continue
+        entry, producer, readers = planned[lfn], graph.producer.get(lfn), read_by[lfn]
         if file.destination is not None and producer not in reused:
             origin, size_bytes = file.destination.location.origin, entry.expected_bytes
             expected.add(upload_of(budget, origin, size_bytes))
