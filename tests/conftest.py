@@ -76,6 +76,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--failures-to", type=Path, help="a file for what failed in a few lines each, to be shown behind all other output")
 
 
+# Before pytest-xdist reads the groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     if config.getoption("units_apart", False) and (apart := [item for item in items if is_run_alone(item)]):
@@ -86,14 +88,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         room = item.path.relative_to(here).with_suffix("").parts[0] if item.path.is_relative_to(here) else ""
         return ORDER.index(room) if room in ORDER else len(ORDER)
 
-    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    for item in items:
+        if rank(item) == ORDER.index("e2e") and item.get_closest_marker("xdist_group") is None and has_a_bed(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    waiting = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("xdist_group")}
 
     def longest_first(item: pytest.Item) -> tuple[int, int, bool]:
         """Tests of a module stay together: a worker would make what they share twice."""
         name = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
-        return LONGEST.index(name) if name in LONGEST else len(LONGEST), -rank(item), item.path not in slow
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST), -rank(item), item.path not in waiting
 
     items.sort(key=longest_first if config.getoption("longest_first", False) else rank)
+
+
+def has_a_bed(item: Any) -> bool:
+    """Its module makes something once. Of processes that is a service with all that belongs to it, and each worker would start its own."""
+    return any(definitions[-1].scope == "module" for definitions in item._fixtureinfo.name2fixturedefs.values())
 
 
 def is_run_alone(item: Any) -> bool:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -45,8 +46,15 @@ class Item:
     def __init__(self, name: str, *marks: str) -> None:
         self.name, self.path, self.marks, self.module = name, PROJECT / "tests" / name, marks, SimpleNamespace()
 
+        beds = {"bed": [SimpleNamespace(scope="module")]} if "bed" in marks else {}
+        self._fixtureinfo = SimpleNamespace(name2fixturedefs={"tmp_path": [SimpleNamespace(scope="function")], **beds})
+        self.added: list[Any] = []
+
     def get_closest_marker(self, name: str) -> str | None:
-        return name if name in self.marks else None
+        return name if name in (*self.marks, *(mark.name for mark in self.added)) else None
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.added.append(mark)
 
 
 class Config:
@@ -76,6 +84,13 @@ def test_the_order_of_tests(longest_first: bool, wanted: list[str]) -> None:
     items = [Item(name, *(["slow"] if name.endswith("/b.py") else [])) for name in names]
     conftest.pytest_collection_modifyitems(config, items)  # type: ignore[arg-type]
     assert [item.name for item in items] == wanted
+
+
+def test_what_shares_a_bed_is_a_group_and_comes_early() -> None:
+    items = [Item("e2e/a.py"), Item("e2e/b.py", "bed"), Item("e2e/b.py"), Item("e2e/c.py", "bed", "xdist_group"), Item("unit/a.py", "bed")]
+    conftest.pytest_collection_modifyitems(Config(longest_first=True), items)  # type: ignore[arg-type]
+    assert [item.name for item in items] == ["e2e/b.py", "e2e/b.py", "e2e/c.py", "e2e/a.py", "unit/a.py"]
+    assert [[mark.args for mark in item.added] for item in items] == [[("b",)], [], [], [], []]
 
 
 def test_units_that_are_run_alone_are_not_run_twice() -> None:
