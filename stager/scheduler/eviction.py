@@ -84,8 +84,9 @@ def go_instead_of_waiting(decision: Decision, node: NodeEntry, gap: int, protect
 
 
 def fetching_again_s(state: State, choices: Sequence[Choice]) -> float:
-    """How long the lines have to carry what of these is read again."""
-    again = [file for entry, _ in choices if state.next_use(file := state.files[entry[1]]) < NEVER]
+    """How long the lines have to carry what of these is read again, and is on no other node."""
+    files = [state.files[entry[1]] for entry, _ in choices]
+    again = [file for file in files if state.next_use(file) < NEVER and len(file.copies) == 1 and state.can_be_had(file)]
     links = [(file, link_to(state, file.run, place_for(state, file, file.run).origin)) for file in again]
     return sum([file.size_bytes / link.fetch_bytes_per_s for file, link in links if link is not None])
 
