@@ -36,6 +36,8 @@ class EvictionChecker(QuietChecker):
         self.done: set[tuple[str, str]] = set()
         self.failed: set[tuple[str, str]] = set()
         self.uploads: dict[str, tuple[str, str]] = {}
+        # Files on their way to a spill origin, by transfer.
+        self.spilling: dict[str, str] = {}
         self.elsewhere: set[str] = set()
         self.cancelling: set[str] = set()
         self.lost: set[tuple[str, str]] = set()
@@ -62,6 +64,8 @@ class EvictionChecker(QuietChecker):
         # What was decided before it was told of the resume, in the same batch, is not held against it.
         self.resumed_now = {event.run for event in events if isinstance(event, ev.RunResumed)}
         for event in events:
+            if isinstance(event, ev.TransferDone | ev.TransferFailed | ev.TransferCancelled):
+                self.spilling.pop(event.transfer, None)
             if isinstance(event, ev.SchedulerStarted):
                 self.unheard = set(world.nodes)
             elif isinstance(event, ev.RunSubmitted):
@@ -142,6 +146,8 @@ class EvictionChecker(QuietChecker):
                 self._withdraw(node, command.file)
         elif isinstance(command, cmd.Upload):
             self.uploads[command.transfer] = (command.file, command.path)
+            if command.purpose is cmd.Purpose.SPILL:
+                self.spilling[command.transfer] = command.file
         elif isinstance(command, cmd.EraseSpill):
             self.elsewhere.discard(command.file)
         elif isinstance(command, cmd.DeleteReplica):
@@ -157,8 +163,8 @@ class EvictionChecker(QuietChecker):
         home = {output.lfn for each in event.reused for output in each.outputs if output.token}
 
         def is_at_hand(lfn: str) -> bool:
-            if kept.get(lfn) in self.elsewhere or finals[lfn].is_final:
-                # Spilled: its place is called by the run that made it. Or a final, which is read where it is at home.
+            if kept.get(lfn) in (*self.elsewhere, *self.spilling.values()) or finals[lfn].is_final:
+                # Spilled, or about to be: its place is called by the run that made it. Or a final, which is read where it is at home.
                 return lfn in home
             return lfn in home or (lfn in kept and roomy and is_there(lfn))
 
