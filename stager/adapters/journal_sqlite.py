@@ -155,9 +155,10 @@ class SqliteJournal:
             db.close()
 
     def _batches(self, db: sqlite3.Connection, after: int) -> Iterator[Batch]:
-        # After it was cleared the numbers go on: only before the first batch that is asked for none can be missed.
-        due = after + 1 if after else None
         try:
+            # After it was cleared the numbers go on: where all that is there came later, none before the first of it is missed.
+            reaches_back = db.execute("SELECT 1 FROM batches WHERE seq <= ? LIMIT 1", (after,)).fetchone() is not None
+            due = after + 1 if reaches_back else None
             for row in db.execute("SELECT * FROM batches WHERE seq > ? ORDER BY seq", (after,)):
                 if due is not None and row[0] != due:
                     raise Corrupt(f"batch {due} of the journal {self.path} is missing; {ADVICE}", code="batch_missing")

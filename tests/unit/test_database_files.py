@@ -55,6 +55,19 @@ def test_a_batch_that_is_missing_is_damage(tmp_path: Path) -> None:
             list(SqliteJournal(path, "1").batches(after))
 
 
+def test_a_journal_that_was_begun_anew_lacks_no_batch(tmp_path: Path) -> None:
+    """Whoever read the old one up to some place, and not since, goes on with what there is: its numbers go on."""
+    path = tmp_path / "journal.sqlite"
+    journal = SqliteJournal(path, "1")
+    for at in (1.0, 2.0, 3.0):
+        journal.append([ev.Woken(at=at)], [])
+    journal.clear()
+    journal.append([ev.Woken(at=4.0)], [])
+    assert [batch.number for batch in journal.batches(1)] == [4]
+    journal.close()
+    assert [batch.number for batch in SqliteJournal(path, "1").batches(1)] == [4]
+
+
 def fill(path: Path) -> None:
     with path.open("wb", buffering=0) as file:
         while True:
