@@ -164,7 +164,7 @@ def test_results_that_could_not_be_written_are_told_and_written_later(bed: Bed) 
     other.execute("BEGIN IMMEDIATE")
     assert bed.again()[0] == ["b", "c", "d", "shout", "total"]
     assert "cannot be recorded" in bed.stager.run("status").stdout
-    assert "another program writes them" in bed.stager.run("results", "forget", "--all", code=5).stderr
+    assert "another program writes there" in bed.stager.run("results", "forget", "--all", code=5).stderr
     other.execute("ROLLBACK")
     # What could be written again brings along what could not be.
     (bed.place / "other.yml").write_text("stager: 1\nname: other\njobs: {o: {run: echo o > o, outputs: {o: 'here:out/'}}}\n")
