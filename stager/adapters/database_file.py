@@ -10,6 +10,7 @@ from pathlib import Path
 
 from stager.model.errors import Corrupt, StagerError, Transient
 
+# By SQLite's code of an error, what to do.
 PASSES = {
     sqlite3.SQLITE_BUSY: "another program writes there: wait until it has ended",
     sqlite3.SQLITE_LOCKED: "another program writes there: wait until it has ended",

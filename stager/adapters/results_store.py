@@ -65,7 +65,6 @@ SEE_ONCE = (
     synced = excluded.synced
 """
 )
-# By SQLite's code of an error, what to do.
 NAMED = "EXISTS (SELECT 1 FROM results WHERE results.tenant = {0}.tenant AND results.key = {0}.key)"
 RESULT = "key, run, job, job_type, workflow, parts, outputs, made_at, compute_s, last_used_at"
 KEPT = "file, size_bytes, blake3, executable, remake_s"

@@ -27,7 +27,7 @@ def hand_over(decision: Decision, node: NodeEntry, file: FileEntry) -> bool:
     if len(state.nodes) == 1 or node.sending >= AT_ONCE_MAX or not would_come_again(state, file):
         return False
     run = file.uses[file.use_at][1]
-    if file.size_bytes / state.runs[run].plan.copying_bytes_per_s > COPYING_SHARE * file.size_bytes / fastest(state):
+    if fastest(state) > COPYING_SHARE * state.runs[run].plan.copying_bytes_per_s:
         return False
     other = roomiest(state, node)
     if other is None or other.free_bytes - file.size_bytes < FREE_SHARE * other.capacity_bytes:

@@ -44,10 +44,7 @@ def test_on_a_full_disk_nobody_is_told_to_move_the_file_away(store: Callable[[Pa
 
 def test_a_batch_that_is_missing_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
-    journal = SqliteJournal(path, "1")
-    for at in (1.0, 2.0, 3.0):
-        journal.append([ev.Woken(at=at)], [])
-    journal.close()
+    of_three_batches(path).close()
     with sqlite3.connect(path) as db:
         db.execute("DELETE FROM batches WHERE seq = 2")
     for after in (0, 1):
@@ -58,14 +55,19 @@ def test_a_batch_that_is_missing_is_damage(tmp_path: Path) -> None:
 def test_a_journal_that_was_begun_anew_lacks_no_batch(tmp_path: Path) -> None:
     """Whoever read the old one up to some place, and not since, goes on with what there is: its numbers go on."""
     path = tmp_path / "journal.sqlite"
-    journal = SqliteJournal(path, "1")
-    for at in (1.0, 2.0, 3.0):
-        journal.append([ev.Woken(at=at)], [])
+    journal = of_three_batches(path)
     journal.clear()
     journal.append([ev.Woken(at=4.0)], [])
     assert [batch.number for batch in journal.batches(1)] == [4]
     journal.close()
     assert [batch.number for batch in SqliteJournal(path, "1").batches(1)] == [4]
+
+
+def of_three_batches(path: Path) -> SqliteJournal:
+    journal = SqliteJournal(path, "1")
+    for at in (1.0, 2.0, 3.0):
+        journal.append([ev.Woken(at=at)], [])
+    return journal
 
 
 def fill(path: Path) -> None:
